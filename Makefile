@@ -1,0 +1,58 @@
+# Every target is one line that calls a tool; `setup` alone has logic. `make` lists them.
+.DEFAULT_GOAL := help
+.PHONY: help setup format lint types test test-gpu check-all bench verify report clean
+
+BIN := .venv/bin
+STAMP := .venv/.stamp
+ARGS ?=
+# Candidates for the virtual environment, tried in this order; PYTHON=/path/to/python names one.
+PYTHON ?= python3.13 python3.12 python3.11 python3
+
+help: ## Show these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make .venv and install into it (TORCH_INDEX_URL=... for another torch build)
+
+format: $(STAMP) ## Rewrite the code in the project's style
+	$(BIN)/ruff check --fix-only --quiet . && $(BIN)/ruff format .
+
+lint: $(STAMP) ## Check style, spelling and who may import whom
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports && $(BIN)/codespell
+
+types: $(STAMP) ## Check the types
+	$(BIN)/mypy
+
+test: $(STAMP) ## Run the tests that need no GPU
+	$(BIN)/pytest $(ARGS)
+
+test-gpu: $(STAMP) ## Run the tests that need a GPU
+	$(BIN)/pytest -m gpu $(ARGS)
+
+check-all: lint types test ## Everything that has to pass before a change lands
+
+bench: $(STAMP) ## Measure this machine and write a report (ARGS='--sweep smoke' for a quick look)
+	$(BIN)/attention-bench run $(ARGS)
+
+verify: $(STAMP) ## Check every implementation against the float64 reference, without timing
+	$(BIN)/attention-bench verify $(ARGS)
+
+report: $(STAMP) ## Build the report of the latest run again
+	$(BIN)/attention-bench report latest $(ARGS)
+
+clean: ## Remove .venv and caches; results and reports stay
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+
+$(STAMP): pyproject.toml constraints.txt Makefile
+	@python=; for candidate in $(PYTHON); do \
+	  if "$$candidate" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  found=$$(for candidate in $(PYTHON); do "$$candidate" --version 2>/dev/null; done | tail -n 1 | cut -d" " -f2); \
+	  echo "error: Python must be at least 3.11 (with the venv module), got $${found:-none}; install one or name it: make setup PYTHON=/path/to/python3.11" >&2; exit 2; \
+	fi; \
+	echo "Setting up .venv with $$("$$python" --version): about a minute, more where torch has to be downloaded" >&2; \
+	$(BIN)/python -c '' 2>/dev/null || "$$python" -m venv --clear .venv || exit 1; \
+	if [ -n "$(TORCH_INDEX_URL)" ]; then \
+	  $(BIN)/python -m pip install -qq --index-url "$(TORCH_INDEX_URL)" $$(grep '^torch==' constraints.txt) || exit 1; \
+	fi; \
+	$(BIN)/python -m pip install -qq -c constraints.txt -e '.[test]' && touch $@
