@@ -1,0 +1,207 @@
+"""From raw records to numbers: intervals, and the flat table that all reading of results starts from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import comb
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any
+
+from bench.record import Measurement, Record
+from bench.results import Run
+from bench.units import ns_to_ms
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CONFIDENCE = 0.95
+"""Least coverage that an interval shown anywhere has, where the number of samples allows it."""
+
+
+@dataclass(frozen=True)
+class LatencySummary:
+    """Median latency with an order-statistic interval; all in milliseconds per call."""
+
+    median_ms: float
+    lo_ms: float
+    hi_ms: float
+    min_ms: float
+    coverage: float
+    """Probability that the interval holds the median: at least 0.95 from six samples on, less below."""
+    scope: str
+    """``within run`` (one process: says nothing of other processes) or ``across processes``."""
+
+
+def latency_summary(measurement: Measurement) -> LatencySummary:
+    """Median and interval of one cell.
+
+    With several processes, the unit of inference is the process (its own median); with one, the sample.
+    """
+    per_call = [ns_to_ms(ns) / measurement.calls_per_sample for ns in measurement.samples_ns]
+    by_process: dict[int, list[float]] = {}
+    for process, value in zip(measurement.processes, per_call, strict=True):
+        by_process.setdefault(process, []).append(value)
+    several = len(by_process) > 1
+    units = sorted(median(values) for values in by_process.values()) if several else sorted(per_call)
+    low, high, coverage = median_interval(len(units))
+    return LatencySummary(
+        median_ms=median(units),
+        lo_ms=units[low],
+        hi_ms=units[high],
+        min_ms=min(per_call),
+        coverage=coverage,
+        scope="across processes" if several else "within run",
+    )
+
+
+@cache
+def median_interval(count: int) -> tuple[int, int, float]:
+    """Ranks (from 0) of the narrowest symmetric order-statistic interval for the median, and its coverage.
+
+    Distribution-free: ``P(x_(r) <= median <= x_(n-1-r)) = 1 - 2 * sum_{i<=r} C(n, i) / 2^n``. Six values: the
+    whole range, 96.9 %; fewer cannot reach 95 % and give their whole range with what it has.
+
+    Source: David and Nagaraja, Order Statistics (2003), section 7.1.
+    """
+    best = (0, count - 1, 1 - 2 * 0.5**count if count > 1 else 0.0)
+    tail = 0
+    for rank in range(count // 2):
+        tail += comb(count, rank)
+        coverage = 1 - 2 * tail / 2**count
+        if coverage < CONFIDENCE:
+            break
+        best = (rank, count - 1 - rank, coverage)
+    return best
+
+
+COLUMNS: dict[str, str] = {
+    "run_id": "string",
+    "cell_key": "string",
+    "implementation": "string",
+    "implementation_version": "string",
+    "device": "string",
+    "status": "string",
+    "reason": "string",
+    "flags": "string",
+    "problem": "string",
+    "batch_size": "int64",
+    "num_heads_q": "int64",
+    "num_heads_kv": "int64",
+    "seqlen_q": "int64",
+    "seqlen_k": "int64",
+    "head_dim": "int64",
+    "head_dim_v": "int64",
+    "dtype": "string",
+    "mask": "string",
+    "scale": "Float64",
+    "direction": "string",
+    "distribution": "string",
+    "seed": "int64",
+    "attended_pairs": "int64",
+    "all_pairs": "int64",
+    "empty_rows": "int64",
+    "flop": "int64",
+    "element_bytes": "int64",
+    "latency_ms": "Float64",
+    "latency_lo_ms": "Float64",
+    "latency_hi_ms": "Float64",
+    "latency_min_ms": "Float64",
+    "samples": "Int64",
+    "processes": "Int64",
+    "calls_per_sample": "Int64",
+    "clock": "string",
+    "first_call_ms": "Float64",
+    "prepare_ms": "Float64",
+    "peak_bytes": "Int64",
+    "output_bytes": "Int64",
+    "workspace_bytes": "Int64",
+    "mask_bytes": "Int64",
+    "predicted_peak_bytes": "Int64",
+    "memory_method": "string",
+    "out_max_abs": "Float64",
+    "out_rmse": "Float64",
+    "out_rmse_over_naive": "Float64",
+    "out_nonfinite": "Int64",
+    "out_limit": "Float64",
+    "lse_max_abs": "Float64",
+    "dq_max_abs": "Float64",
+    "dk_max_abs": "Float64",
+    "dv_max_abs": "Float64",
+    "ran": "string",
+    "verify_s": "Float64",
+    "measure_s": "Float64",
+}
+"""Column name to pandas dtype; a missing number is ``<NA>``, never 0."""
+
+
+def frame(runs: Iterable[Run]) -> pd.DataFrame:
+    """Records of several runs as one pandas frame: one row per cell, typed as :data:`COLUMNS` says."""
+    import pandas as pd
+
+    rows = [_row(run, record) for run in runs for record in run.records]
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    return table.astype(COLUMNS)
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Geometric mean of positive numbers.
+
+    Raises:
+        ValueError: if there are none, or one is not positive.
+    """
+    if not values or not min(values) > 0:
+        raise ValueError(f"geometric mean must be taken of positive numbers, got {list(values)[:5]}.")
+    return math.exp(fmean(math.log(value) for value in values))
+
+
+def _row(run: Run, record: Record) -> dict[str, Any]:
+    """One record as a flat row; derived latencies come from the raw samples."""
+    problem, measurement, agreement = record.problem, record.measurement, record.agreement
+    flat: dict[str, Any] = dict.fromkeys(COLUMNS)
+    flat |= problem.model_dump(mode="json")
+    flat |= {
+        "run_id": run.run_id,
+        "cell_key": record.cell_key,
+        "problem": problem.key,
+        "all_pairs": problem.all_pairs,
+        "element_bytes": problem.element_bytes,
+        "flags": "; ".join(f"{flag.name}: {flag.reason}" for flag in record.flags),
+    }
+    for name in ("implementation", "implementation_version", "device", "status", "reason", "attended_pairs"):
+        flat[name] = getattr(record, name)
+    for name in ("empty_rows", "flop", "verify_s", "measure_s"):
+        flat[name] = getattr(record, name)
+    if agreement is not None:
+        flat["ran"] = ", ".join(agreement.ran)
+        for name, error in agreement.tensors.items():
+            flat[f"{name}_max_abs"] = error.max_abs
+        out = agreement.tensors.get("out")
+        if out is not None:
+            flat |= {
+                "out_rmse": out.rmse,
+                "out_rmse_over_naive": out.rmse_over_naive,
+                "out_nonfinite": out.nonfinite,
+                "out_limit": out.limit,
+            }
+    if measurement is not None:
+        summary = latency_summary(measurement)
+        flat |= {
+            "latency_ms": summary.median_ms,
+            "latency_lo_ms": summary.lo_ms,
+            "latency_hi_ms": summary.hi_ms,
+            "latency_min_ms": summary.min_ms,
+            "samples": len(measurement.samples_ns),
+            "processes": len(set(measurement.processes)),
+            "calls_per_sample": measurement.calls_per_sample,
+            "clock": measurement.clock,
+            "first_call_ms": ns_to_ms(measurement.first_call_ns),
+            "prepare_ms": ns_to_ms(measurement.prepare_ns),
+        }
+        if measurement.memory is not None:
+            memory = measurement.memory.model_dump()
+            flat["memory_method"] = memory.pop("method")
+            flat |= memory
+    return flat

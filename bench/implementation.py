@@ -1,0 +1,216 @@
+"""What an implementation of attention is, and the semantics that every one of them has to follow.
+
+Shapes, in the logical order (an implementation may declare another memory layout, see ``layout``)::
+
+    q    (batch_size, num_heads_q,  seqlen_q, head_dim)
+    k    (batch_size, num_heads_kv, seqlen_k, head_dim)
+    v    (batch_size, num_heads_kv, seqlen_k, head_dim_v)
+    out  (batch_size, num_heads_q,  seqlen_q, head_dim_v)     dtype of the problem
+    lse  (batch_size, num_heads_q,  seqlen_q)                 float32, natural logarithm
+
+Semantics, stated once:
+
+* ``out = softmax(scale * q @ k^T, over visible keys) @ v`` and ``lse = log(sum(exp(scale * q @ k^T)))``.
+* Query head ``h`` reads key and value head ``h // (num_heads_q // num_heads_kv)``: groups are blocks, not
+  stripes.
+* ``causal`` and ``sliding_window`` are aligned bottom-right when ``seqlen_q != seqlen_k``;
+  ``causal_top_left`` is PyTorch's ``is_causal``. A window of W keys counts the query's own position. (Drawn
+  in ``bench/masks/__init__.py``.)
+* A query that may see no key has ``out = 0``, ``lse = -inf`` and zero gradients. That is a declared policy,
+  not a distribution.
+* ``scale`` is any finite number; an implementation that cannot take zero or a negative one says
+  ``unsupported``.
+* No dropout. Nothing falls back in silence: what cannot be computed as asked raises ``Unsupported`` with the
+  reason.
+* Inputs arrive in the declared layout, so a copy inside the call is timed. Mask tensors are built in
+  ``prepare``; their bytes are reported as ``mask_bytes``, and what the call converts them to counts as its
+  workspace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from bench.problem import Problem
+from bench.registry import Registry
+
+if TYPE_CHECKING:
+    import torch
+
+Layout = Literal["bhsd", "bshd"]
+
+implementations: Registry[Implementation] = Registry("implementations", "implementation", "implementations")
+
+
+@dataclass(frozen=True)
+class AttentionInputs:
+    """Tensors of one problem in one implementation's layout, on one device.
+
+    For ``bhsd`` the shapes are those of the module docstring; for ``bshd`` the second and third axes are
+    exchanged. ``dout`` is the upstream gradient, with the shape of ``out``; None for the direction ``fwd``.
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    dout: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class AttentionOutput:
+    """What a call returns: ``out`` in the implementation's layout, and ``lse`` where it computes one."""
+
+    out: torch.Tensor
+    lse: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """A prepared forward call. Only ``run`` is timed; everything else was done in ``prepare``."""
+
+    run: Callable[[], AttentionOutput]
+    """Computes the forward pass from the prepared inputs; differentiable where ``backward`` says so."""
+    mask_bytes: int = 0
+    """Bytes of mask tensors built in ``prepare`` (not part of the measured peak)."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """What else the record should hold, for example the block size or what the compiler put in place."""
+
+
+@runtime_checkable
+class Implementation(Protocol):
+    """One way to compute attention; ``@register_implementation`` in a file of its own adds it.
+
+    Modules import torch and optional libraries inside functions, so that listing implementations is cheap.
+    """
+
+    # Read-only, so that plain class attributes, frozen dataclasses and properties all fulfil the contract.
+    @property
+    def name(self) -> str:
+        """The name in tables, figures and filters."""
+        ...
+
+    @property
+    def summary(self) -> str:
+        """One sentence for ``attention-bench list implementations``."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """Memory layout of the tensors it takes and returns."""
+        ...
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Device types it can run on: ``cpu``, ``cuda``."""
+        ...
+
+    @property
+    def backward(self) -> bool:
+        """Whether autograd can differentiate its forward call."""
+        ...
+
+    @property
+    def expects(self) -> tuple[str, ...]:
+        """Parts of operator names, one of which a call must dispatch; empty if there is nothing to prove."""
+        ...
+
+    def version(self) -> str:
+        """Version of the library that does the work.
+
+        Raises:
+            Unavailable: if the library or hardware is not there; the message is the reason shown to the user.
+        """
+        ...
+
+    def unsupported(self, problem: Problem, device: str) -> str | None:
+        """Why this problem cannot be computed, in the implementation's own words; None if it can.
+
+        Must not import torch.
+        """
+        ...
+
+    def predicted_peak_bytes(self, problem: Problem, device: str = "cpu") -> int | None:
+        """Memory law: peak bytes of one step of the problem's direction; None if it is not known.
+
+        Results are included, inputs and mask tensors are not. For ``bwd``, what the retained forward call
+        keeps alive was there before and is not part of it.
+        """
+        ...
+
+    def prepare(self, problem: Problem, inputs: AttentionInputs) -> Call:
+        """Do everything that is not the computation itself: build mask tensors, allocate scratch, compile.
+
+        Raises:
+            Unsupported: if the library refuses; the message is its own reason.
+        """
+        ...
+
+
+def register_implementation(cls: type[Any]) -> type[Any]:
+    """Class decorator: build the implementation once and add it to the registry under its ``name``."""
+    implementations.add(cls.name, cls())
+    return cls
+
+
+def mask_tables(problem: Problem, device: str | torch.device) -> dict[str, torch.Tensor]:
+    """The mask's integer tables as int64 tensors, for :func:`mask_block`."""
+    import torch
+
+    return {name: torch.tensor(table, device=device) for name, table in problem.mask.tables(problem.mask_shape).items()}
+
+
+def mask_block(
+    problem: Problem,
+    tables: Mapping[str, torch.Tensor],
+    batch: int,
+    head: int,
+    rows: slice,
+    keys: slice,
+    device: str | torch.device = "cpu",
+) -> torch.Tensor:
+    """``keep`` for a block of one batch item and query head: bool ``(rows, keys)``, True = attend."""
+    import torch
+
+    q_idx = torch.arange(rows.start, rows.stop, device=device)[:, None]
+    k_idx = torch.arange(keys.start, keys.stop, device=device)[None, :]
+    kept: torch.Tensor = problem.mask.keep(batch, head, q_idx, k_idx, problem.mask_shape, tables)
+    return torch.broadcast_to(kept, (q_idx.shape[0], k_idx.shape[1])).to(torch.bool)  # never added as 0 and 1
+
+
+def mask_differs(problem: Problem) -> tuple[bool, bool]:
+    """Whether the mask may differ between batch items, and between query heads.
+
+    Where visible keys are contiguous in each row, the row ranges say everything: they know no head, and items
+    whose ranges are equal have the same mask. Where they are not, nothing is known.
+    """
+    ranges = [problem.mask.row_range(item, problem.mask_shape) for item in range(problem.batch_size)]
+    first = ranges[0]
+    if first is None:
+        return problem.batch_size > 1, problem.num_heads_q > 1
+    same = all(r is not None and (r[0] == first[0]).all() and (r[1] == first[1]).all() for r in ranges)
+    return not same, False
+
+
+def dense_mask(problem: Problem, device: str | torch.device) -> torch.Tensor:
+    """The whole mask, bool ``(batch_size or 1, num_heads_q or 1, seqlen_q, seqlen_k)``, True = attend.
+
+    An axis has size 1 where the mask is the same for all batch items or all heads, so that a mask takes no
+    more memory than it needs.
+    """
+    import torch
+
+    shape, (per_item, per_head) = problem.mask_shape, mask_differs(problem)
+    sizes = (
+        shape.batch_size if per_item else 1,
+        shape.num_heads if per_head else 1,
+        shape.seqlen_q,
+        shape.seqlen_k,
+    )
+    index = [
+        torch.arange(size, device=device).view([-1 if axis == own else 1 for axis in range(4)])
+        for own, size in enumerate(sizes)
+    ]
+    kept: torch.Tensor = problem.mask.keep(*index, shape, mask_tables(problem, device))
+    return torch.broadcast_to(kept, sizes).to(torch.bool).contiguous()  # never added as 0 and 1

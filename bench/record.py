@@ -1,0 +1,335 @@
+"""The record that flows from the measuring half to the reading half, and the rules it must keep.
+
+One line of a results file is one of three records: ``run`` (first), ``cell`` (one per problem and
+implementation), ``end`` (last). Raw samples are kept; medians, intervals, TFLOP/s and the like are computed
+on reading.
+
+Status and contents are coupled, when a record is built and when it is read:
+
+| status | agreement | measurement | reason |
+|---|---|---|---|
+| ``ok`` | required | required | - |
+| ``verified`` (right, but not timed) | required | forbidden | required |
+| ``incorrect`` | required | forbidden | required |
+| ``unsupported``, ``unavailable`` | forbidden | forbidden | required |
+| ``out_of_memory``, ``timeout``, ``crashed``, ``error`` | optional | forbidden | required |
+
+schema_version history:
+    1  first version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    JsonValue,
+    NonNegativeInt,
+    TypeAdapter,
+    model_validator,
+)
+
+from bench.problem import Problem
+
+SCHEMA_VERSION = 1
+
+Status = Literal[
+    "ok",
+    "verified",
+    "incorrect",
+    "unsupported",
+    "unavailable",
+    "out_of_memory",
+    "timeout",
+    "crashed",
+    "error",
+]
+FlagName = Literal["unstable", "throttled", "impossible", "not_steady", "few_samples", "order_effect"]
+
+_REQUIRED, _FORBIDDEN, _OPTIONAL = "required", "forbidden", "optional"
+_COUPLING: dict[str, tuple[str, str, str]] = {
+    # status: agreement, measurement, reason
+    "ok": (_REQUIRED, _REQUIRED, _FORBIDDEN),
+    "verified": (_REQUIRED, _FORBIDDEN, _REQUIRED),
+    "incorrect": (_REQUIRED, _FORBIDDEN, _REQUIRED),
+    "unsupported": (_FORBIDDEN, _FORBIDDEN, _REQUIRED),
+    "unavailable": (_FORBIDDEN, _FORBIDDEN, _REQUIRED),
+    "out_of_memory": (_OPTIONAL, _FORBIDDEN, _REQUIRED),
+    "timeout": (_OPTIONAL, _FORBIDDEN, _REQUIRED),
+    "crashed": (_OPTIONAL, _FORBIDDEN, _REQUIRED),
+    "error": (_OPTIONAL, _FORBIDDEN, _REQUIRED),
+}
+
+
+class _Model(BaseModel):
+    """Frozen, closed, documented field by field; NaN and infinity have no place in a results file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+class TensorError(_Model):
+    """How far one tensor is from the float64 reference."""
+
+    max_abs: FiniteFloat | None
+    """Largest absolute difference over the finite entries; null if there is none."""
+    rmse: FiniteFloat | None
+    """Root mean square difference over the finite entries; null if there is none."""
+    rel_rmse: FiniteFloat | None
+    """``rmse`` over the root mean square of the reference; null if the reference is zero."""
+    nonfinite: int = Field(ge=0)
+    """Entries that are NaN or infinite where the reference is not."""
+    nonzero: int = Field(default=0, ge=0)
+    """Entries that are not zero where they must be: queries that see nothing, keys that nobody sees."""
+    limit: FiniteFloat | None
+    """Largest ``max_abs`` that passes; null where the tensor is not judged by a limit."""
+    rmse_over_naive: FiniteFloat | None = None
+    """``rmse`` over that of the naive arithmetic in the same dtype on the same inputs; null if unknown."""
+
+
+class CheckResult(_Model):
+    """What one structured check saw."""
+
+    passed: bool
+    """Whether the error is within the limit and every entry is finite."""
+    error: FiniteFloat | None
+    """The error that is furthest over, or least under, its limit; null if it is not finite."""
+    limit: FiniteFloat | None
+    """Largest error that passes; null where the check asks for equality of bits."""
+    nonfinite: int = Field(default=0, ge=0)
+    """Entries that are NaN or infinite."""
+    detail: str | None = None
+    """What was wrong, where a number does not say it."""
+
+
+class Agreement(_Model):
+    """Whether the implementation computes the right function, before any time may exist."""
+
+    passed: bool
+    """True if every judged tensor is within its limit and every entry is finite where it should be."""
+    tensors: dict[str, TensorError]
+    """Errors by tensor name: ``out``, ``lse``, ``dq``, ``dk``, ``dv``."""
+    missing: dict[str, str] = {}
+    """Tensors that the implementation does not return, with the reason."""
+    checks: dict[str, CheckResult] = {}
+    """Structured checks by name: needle, block mass, row sums and so on."""
+    ran: tuple[str, ...] = ()
+    """Attention operators that were dispatched in the verified call: the receipt."""
+
+
+class Memory(_Model):
+    """Peak memory of one call, from a run of its own; inputs and mask tensors are not part of it."""
+
+    peak_bytes: int = Field(ge=0)
+    """Largest sum of live allocations made by the call."""
+    output_bytes: int = Field(ge=0)
+    """Bytes that the call's results keep alive."""
+    workspace_bytes: int = Field(ge=0)
+    """``peak_bytes - output_bytes``: what the call needs for a while."""
+    mask_bytes: int = Field(ge=0)
+    """Bytes of mask tensors built before the call."""
+    predicted_peak_bytes: int | None = None
+    """What the implementation's own memory law says; null where it states none."""
+    method: str
+    """How the peak was read: ``allocator_events`` (exact) or ``cuda_requested`` (exact)."""
+
+
+class Measurement(_Model):
+    """Raw samples of one cell. Latency of sample ``i`` is ``samples_ns[i] / calls_per_sample``."""
+
+    samples_ns: tuple[NonNegativeInt, ...] = Field(min_length=1)
+    """Duration of each block of calls, in nanoseconds, in the order of the rounds."""
+    calls_per_sample: int = Field(ge=1)
+    """Calls in one block."""
+    processes: tuple[int, ...] = Field(min_length=1)
+    """For each sample, the number of the process that took it."""
+    clock: str
+    """What measured: ``perf_counter`` or ``cuda_event``."""
+    first_call_ns: int = Field(ge=0)
+    """The first call after ``prepare``, which pays for lazy initialisation; never part of the samples."""
+    prepare_ns: int = Field(ge=0)
+    """Building masks, scratch and compiled code."""
+    memory: Memory | None
+    """Peak memory; null where the device offers no exact method."""
+
+    @model_validator(mode="after")
+    def _one_process_per_sample(self) -> Self:
+        if len(self.processes) != len(self.samples_ns):
+            counts = f"{len(self.processes)} for {len(self.samples_ns)} samples"
+            raise ValueError(f"processes must have one entry per sample, got {counts}")
+        return self
+
+
+class Flag(_Model):
+    """A doubt about a measured cell; its status stays ``ok``."""
+
+    name: FlagName
+    """Which doubt."""
+    reason: str
+    """What was seen."""
+
+
+class Record(_Model):
+    """One cell: a problem, an implementation, and what became of them."""
+
+    type: Literal["cell"] = "cell"
+    """Kind of line."""
+    problem: Problem
+    """What was computed."""
+    implementation: str
+    """Who computed it."""
+    implementation_version: str | None
+    """Version of the library that does the work; null where it is unavailable."""
+    device: str
+    """``cpu``, or the name of the GPU."""
+    status: Status
+    """What became of the cell."""
+    reason: str | None = None
+    """Why the status is not ``ok``."""
+    predicted: bool = False
+    """True for ``out_of_memory`` that was predicted and not tried."""
+    flags: tuple[Flag, ...] = ()
+    """Doubts about the measurement."""
+    attended_pairs: int = Field(ge=0)
+    """Exact visible (query, key) pairs over batch and query heads."""
+    empty_rows: int = Field(ge=0)
+    """Query rows that may see no key."""
+    flop: int = Field(ge=0)
+    """FLOP over the visible pairs (``2 * pairs * (d_k + d_v)`` forward)."""
+    agreement: Agreement | None = None
+    """Errors against the float64 reference."""
+    measurement: Measurement | None = None
+    """Times and memory; exists only if the agreement passed."""
+    notes: dict[str, JsonValue] = {}
+    """What the implementation says of this call, for example its block size."""
+    verify_s: FiniteFloat = Field(default=0.0, ge=0)
+    """Seconds spent verifying this cell (its share of the reference included)."""
+    measure_s: FiniteFloat = Field(default=0.0, ge=0)
+    """Seconds spent inside measured calls of this cell: warm-up, timed blocks and the memory run."""
+
+    @model_validator(mode="after")
+    def _coupled(self) -> Self:
+        rules = dict(zip(("agreement", "measurement", "reason"), _COUPLING[self.status], strict=True))
+        for name, rule in rules.items():
+            present = getattr(self, name) not in (None, "")
+            if (rule == _REQUIRED and not present) or (rule == _FORBIDDEN and present):
+                state = "present" if present else "absent"
+                raise ValueError(f"{name} is {rule} where status is {self.status!r}, but it is {state}")
+        if self.agreement is not None and self.status in ("ok", "verified") and not self.agreement.passed:
+            raise ValueError(f"status must not be {self.status!r} where the agreement failed")
+        if self.predicted and self.status != "out_of_memory":
+            raise ValueError("predicted belongs to status 'out_of_memory' alone")
+        return self
+
+    @property
+    def cell_key(self) -> str:
+        """What ``--resume`` compares: a hash of problem, implementation, its version and device."""
+        return cell_key(self.problem, self.implementation, self.implementation_version, self.device)
+
+
+def cell_key(problem: Problem, implementation: str, version: str | None, device: str) -> str:
+    """Hash that identifies a cell across runs."""
+    text = "\n".join((problem.key, implementation, version or "", device))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class Gpu(_Model):
+    """One visible GPU, through NVML."""
+
+    name: str
+    """Product name."""
+    uuid: str
+    """Identifier that survives re-ordering."""
+
+
+class Environment(_Model):
+    """The machine and the software that a run was made with."""
+
+    hostname: str
+    """Name of the machine."""
+    os: str
+    """Operating system and kernel."""
+    cpu: str
+    """Processor model."""
+    cores: int
+    """Cores this process may use."""
+    memory_bytes: int | None
+    """Physical memory."""
+    python: str
+    """Python version."""
+    packages: dict[str, str | None]
+    """Versions of the packages that matter; null where not installed."""
+    torch_threads: int | None
+    """Threads that torch uses within an operator."""
+    torch_build: str | None
+    """``cpu`` or the CUDA or ROCm version torch was built for."""
+    gpus: tuple[Gpu, ...] | None
+    """GPUs that NVML reports; null where it cannot be asked."""
+    gpus_reason: str | None
+    """Why ``gpus`` is null."""
+    device: str
+    """What the run measured on: ``cpu`` or a GPU's name."""
+    allocator: str
+    """``warm`` (memory is kept by the process) or ``default`` (glibc gives it back and faults it in anew)."""
+    variables: dict[str, str]
+    """Environment variables that change measurements; only names on the allow-list are ever read."""
+    git_commit: str | None
+    """Commit of the checkout the code was run from; null outside one."""
+    git_dirty: bool | None
+    """Whether that checkout had uncommitted changes."""
+
+
+class RunHeader(_Model):
+    """First line of a results file."""
+
+    type: Literal["run"] = "run"
+    """Kind of line."""
+    schema_version: int
+    """Version of this file's schema."""
+    run_id: str
+    """Name of the run and of its file."""
+    started_at: str
+    """ISO 8601, UTC."""
+    command: str
+    """The command line that repeats this run."""
+    sweep: str
+    """Name of the sweep."""
+    sweep_title: str
+    """One line on what the sweep is about."""
+    sweep_prose: str
+    """What the sweep is meant to show; printed in the report."""
+    cells: int
+    """Cells planned."""
+    left_out: dict[str, str] = {}
+    """Implementations that were not planned, with the reason."""
+    resumed_from: str | None = None
+    """Run whose valid cells were taken over instead of being measured again."""
+    environment: Environment
+    """Where it was measured."""
+
+
+class RunEnd(_Model):
+    """Last line of a results file; a file without one was interrupted."""
+
+    type: Literal["end"] = "end"
+    """Kind of line."""
+    ended_at: str
+    """ISO 8601, UTC."""
+    outcome: Literal["complete", "interrupted", "budget"]
+    """Whether all planned cells were done, the user stopped, or the time budget ran out."""
+    wall_s: FiniteFloat = Field(ge=0)
+    """Seconds from the start of measuring to its end."""
+    statuses: dict[str, int]
+    """Cells per status."""
+
+
+Line = Annotated[RunHeader | Record | RunEnd, Field(discriminator="type")]
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the three kinds of line, as checked in under ``results/schema.json``."""
+    return TypeAdapter(Line).json_schema(mode="serialization")
