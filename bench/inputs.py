@@ -1,0 +1,89 @@
+"""Seeded q, k, v and dout of a problem, in the memory layout that an implementation declares.
+
+Every layout and device sees the same numbers: they are drawn on the CPU in float32, in the logical order,
+rounded once to the problem's dtype, and only then laid out and moved. What the reference computes from are
+these rounded numbers.
+
+Distributions (dout is always standard normal):
+
+* ``normal``: N(0, 1), what most published figures use.
+* ``uniform``: U[0, 1), all of one sign, so that no score averages out.
+* ``outlier``: N(0, 1) + N(0, 100) * Bernoulli(0.001), 100 being the variance. Source: FlashAttention-3
+  (2024), table 3.
+* ``peaked``: k and v normal, and each query is N(0, 1) plus twice its own position's key on the bottom-right
+  diagonal (clamped to the keys there are), so its score there is about ``2 * sqrt(head_dim)`` and most
+  weights are nearly 0 or 1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench.implementation import AttentionInputs, Layout
+from bench.problem import Problem
+
+if TYPE_CHECKING:
+    import torch
+
+OUTLIER_SHARE = 0.001
+OUTLIER_STD = 10.0
+PEAK_GAIN = 2.0
+
+
+def make_inputs(problem: Problem, layout: Layout = "bhsd", device: str = "cpu") -> AttentionInputs:
+    """Draw the tensors of ``problem``, dout only where the direction needs it; none requires a gradient.
+
+    Returns:
+        q, k, v (and dout) of the problem's dtype, contiguous in ``layout``, on ``device``.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(problem.seed)
+    batch, dtype = problem.batch_size, getattr(torch, problem.dtype)
+    q_shape = (batch, problem.num_heads_q, problem.seqlen_q, problem.head_dim)
+    k_shape = (batch, problem.num_heads_kv, problem.seqlen_k, problem.head_dim)
+    v_shape = (batch, problem.num_heads_kv, problem.seqlen_k, problem.head_dim_v)
+    out_shape = (batch, problem.num_heads_q, problem.seqlen_q, problem.head_dim_v)
+
+    q, k, v = (_draw(problem.distribution, shape, generator) for shape in (q_shape, k_shape, v_shape))
+    if problem.distribution == "peaked":
+        q = q.add_(_own_keys(problem, k), alpha=PEAK_GAIN)
+    # dout is drawn last, so that q, k and v are the same in every direction.
+    dout = None if problem.direction == "fwd" else torch.randn(out_shape, generator=generator)
+
+    def place(tensor: torch.Tensor) -> torch.Tensor:
+        return to_layout(tensor.to(dtype), layout).to(device)
+
+    return AttentionInputs(place(q), place(k), place(v), None if dout is None else place(dout))
+
+
+def to_layout(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """A tensor in the logical order ``(batch, heads, seqlen, width)``, made contiguous in ``layout``."""
+    return tensor.contiguous() if layout == "bhsd" else tensor.transpose(1, 2).contiguous()
+
+
+def to_logical(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """A view of a tensor in ``layout`` with its axes as ``(batch, heads, seqlen, width)``."""
+    return tensor if layout == "bhsd" else tensor.transpose(1, 2)
+
+
+def _draw(distribution: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    """One float32 tensor of ``shape``."""
+    import torch
+
+    if distribution == "uniform":
+        return torch.rand(shape, generator=generator)
+    values = torch.randn(shape, generator=generator)
+    if distribution == "outlier":
+        hit = torch.rand(shape, generator=generator) < OUTLIER_SHARE
+        values += torch.randn(shape, generator=generator) * OUTLIER_STD * hit
+    return values
+
+
+def _own_keys(problem: Problem, k: torch.Tensor) -> torch.Tensor:
+    """For each query the key of its own position and head group, with the shape of q."""
+    import torch
+
+    own = torch.arange(problem.seqlen_q) + problem.mask_shape.diagonal
+    per_kv_head = k[:, :, own.clamp(0, problem.seqlen_k - 1)]
+    return per_kv_head.repeat_interleave(problem.num_heads_q // problem.num_heads_kv, dim=1)

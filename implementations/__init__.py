@@ -1,0 +1,1 @@
+"""Attention implementations, one module each, found by :mod:`bench.registry`; none imports another."""
