@@ -1,0 +1,379 @@
+"""The parent process: plans ladders, drives one worker at a time, writes each record as it ends.
+
+Workers are forked from a server that has imported torch but run nothing, so a fresh process costs 0.02 s
+instead of 2 s. The server, and with it every worker, starts with the allocator variables of the run. A worker
+that dies or hangs costs only the case that it had announced; the rest of its ladder goes on in a fresh
+process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any, Protocol
+
+from bench.environment import read_environment, worker_variables
+from bench.errors import BenchError, UsageError
+from bench.implementation import implementations
+from bench.record import SCHEMA_VERSION, Record, RunEnd, RunHeader, Status, cell_key
+from bench.results import Run, RunWriter, new_run_id, timestamp
+from bench.sweep import Case, Selection, Sweep, ladders, plan
+from bench.timing import SamplingPlan
+from bench.units import NS_PER_S, format_bytes
+from bench.worker import RESTART, SHARED, Description, Marker, Task, describe, make_record, work
+
+MEMORY_SHARE = 0.8
+"""A cell whose predicted need exceeds this share of the free memory is not tried."""
+LOG_CHARS = 300
+"""How much of a dead worker's last output its record quotes."""
+FINAL = ("ok", "verified", "incorrect", "unsupported", "unavailable")
+"""Statuses that ``--resume`` takes over; the others are tried again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Everything that a run needs to know."""
+
+    sweep: Sweep
+    selection: Selection
+    command: str
+    """Command line that repeats the run; stored in its header."""
+    output: Path
+    """Folder of the results file."""
+    device: str | None = None
+    """``cpu`` or ``cuda``; None takes a GPU if torch sees one."""
+    allocator: str = "warm"
+    sampling: SamplingPlan | None = None
+    """None takes the default plan with the sweep's time per problem."""
+    timed: bool = True
+    """False verifies without timing."""
+    case_timeout_s: float = 120.0
+    """A single call, block or verification that takes longer is ended."""
+    time_budget_s: float | None = None
+    """Stop cleanly after this; None measures everything."""
+    resume: Run | None = None
+    """Earlier run whose valid cells are taken over."""
+    load: tuple[Path, ...] = ()
+    seed: int = 0
+
+
+class Listener(Protocol):
+    """What is told of a run's progress; the command line draws it."""
+
+    def planned(self, cells: int, note: str) -> None:
+        """The plan is made."""
+
+    def finished(self, record: Record) -> None:
+        """A cell is done and written."""
+
+    def note(self, text: str) -> None:
+        """Something that the user should know."""
+
+
+class Interrupted(BenchError):
+    """The user stopped the run; every finished cell is on disk."""
+
+    exit_code = 130
+
+
+def describe_machine(device: str | None, allocator: str, load: tuple[Path, ...] = ()) -> Description:
+    """Ask a fresh worker what torch, the device and the implementations are.
+
+    Raises:
+        UsageError: if the device that was asked for is not there.
+        BenchError: if the worker dies.
+    """
+    _start_server(allocator)
+    context = multiprocessing.get_context("forkserver")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=describe, args=(device, load, sender))
+    process.start()
+    sender.close()
+    try:
+        description: Description = receiver.recv()
+    except EOFError:
+        process.join()
+        raise BenchError(
+            f"worker process must start, got exit code {process.exitcode} while importing torch. "
+            "Run `python -c 'import torch'` to see why."
+        ) from None
+    process.join()
+    if description.problem is not None:
+        raise UsageError(
+            f"device must be one that torch can use, got {device!r} ({description.problem}). Use --device cpu."
+        )
+    return description
+
+
+def run(request: Request, listener: Listener) -> Path:
+    """Measure everything that was asked for and return the results file.
+
+    Raises:
+        UsageError: before anything is measured, if the request cannot be carried out.
+        NothingSelectedError: if the filters leave nothing.
+        Interrupted: after Ctrl-C, with the file closed.
+    """
+    run_id = new_run_id()
+    with RunWriter(request.output, run_id) as writer:
+        try:
+            machine = describe_machine(request.device, request.allocator, request.load)
+            cases, left_out = plan(request.sweep, request.selection, machine.device)
+        except BaseException:
+            writer.discard()
+            raise
+        if not request.timed:
+            cases = [Case(case.problem, case.implementation, timed=False) for case in cases]
+        writer.write(
+            RunHeader(
+                schema_version=SCHEMA_VERSION,
+                run_id=run_id,
+                started_at=timestamp(),
+                command=request.command,
+                sweep=request.sweep.name,
+                sweep_title=request.sweep.title,
+                sweep_prose=request.sweep.prose,
+                cells=len(cases),
+                environment=read_environment(machine.device_name, request.allocator, machine.threads, machine.build),
+                left_out=left_out,
+                resumed_from=request.resume.run_id if request.resume else None,
+            )
+        )
+        listener.planned(len(cases), f"{request.sweep.name} on {machine.device_name}, run {run_id}")
+        _Session(request, machine, writer, listener).measure(cases)
+        return writer.path
+
+
+def plan_lines(request: Request) -> Iterator[str]:
+    """The plan of a run, in lines, without starting anything (``--dry-run``).
+
+    Raises:
+        NothingSelectedError: if the filters leave nothing.
+    """
+    device = request.device or "cpu"
+    cases, left_out = plan(request.sweep, request.selection, device)
+    for ladder in ladders(cases, coarse_first=request.time_budget_s is not None):
+        problems = list(dict.fromkeys(case.problem for case in ladder))
+        names = list(dict.fromkeys(case.implementation for case in ladder))
+        refused = [
+            c for c in ladder if implementations.get(c.implementation).unsupported(c.problem, device) is not None
+        ]
+        peaks = [
+            implementations.get(c.implementation).predicted_peak_bytes(c.problem, device)
+            for c in ladder
+            if c not in refused
+        ]
+        peak = max((p for p in peaks if p is not None), default=None)
+        lengths = " ".join(str(p.seqlen_k) for p in problems)
+        kind = "timed" if ladder[0].timed and request.timed else "verified"
+        yield (
+            f"{problems[0].key}, seqlen {lengths}: {len(ladder)} cells of {', '.join(names)}; {kind}; "
+            f"{len(refused)} unsupported; predicted peak up to {format_bytes(peak)}"
+        )
+    for name, reason in left_out.items():
+        yield f"left out: {name}: {reason}"
+    yield f"{len(cases)} cells in {len({case.problem for case in cases})} problems"
+
+
+class _Session:
+    """One run under way."""
+
+    def __init__(self, request: Request, machine: Description, writer: RunWriter, listener: Listener) -> None:
+        self.request, self.machine, self.writer, self.listener = request, machine, writer, listener
+        seconds = request.sweep.seconds_per_problem
+        self.sampling = request.sampling or SamplingPlan(budget_ns=round(seconds * NS_PER_S))
+        self.context = multiprocessing.get_context("forkserver")
+        self.stop = self.context.Event()
+        self.interrupts = 0
+        self.processes = 0
+        self.statuses: Counter[str] = Counter()
+        self.started = time.monotonic()
+
+    def measure(self, cases: Sequence[Case]) -> None:
+        """Write a record for every case, unless the user or the budget stops it; then the end line."""
+        outcome: Any = "complete"
+        with self._interruptible(), tempfile.TemporaryDirectory(prefix="attention-bench-") as logs:
+            remaining = [case for case in cases if not self._settled(case)]
+            for ladder in ladders(remaining, coarse_first=self.request.time_budget_s is not None):
+                if not self.stop.is_set():
+                    self._climb(ladder, Path(logs))
+                if self.interrupts:
+                    outcome = "interrupted"
+                elif self.stop.is_set():
+                    outcome = "budget"
+        self.writer.write(
+            RunEnd(
+                ended_at=timestamp(),
+                outcome=outcome,
+                wall_s=time.monotonic() - self.started,
+                statuses=dict(sorted(self.statuses.items())),
+            )
+        )
+        if outcome == "budget":
+            self.listener.note("time budget used up; --resume measures the rest")
+        if outcome == "interrupted":
+            raise Interrupted(f"interrupted; {sum(self.statuses.values())} finished cells are in {self.writer.path}")
+
+    def _settled(self, case: Case) -> bool:
+        """Write the record of a case that need not be tried: taken over, or predicted not to fit."""
+        version, _ = self.machine.versions.get(case.implementation, (None, None))
+        if self.request.resume is not None:
+            wanted = cell_key(case.problem, case.implementation, version, self.machine.device_name)
+            for record in self.request.resume.records:
+                fits = record.status != ("verified" if case.timed else "ok")
+                if record.cell_key == wanted and record.status in FINAL and fits:
+                    self._write(record)
+                    return True
+        member = implementations.get(case.implementation)
+        if version is None or member.unsupported(case.problem, self.machine.device) is not None:
+            return False
+        peak, free = member.predicted_peak_bytes(case.problem, self.machine.device), self.machine.free_bytes
+        if peak is None or free is None or peak + case.problem.input_bytes <= MEMORY_SHARE * free:
+            return False
+        reason = f"predicted peak {format_bytes(peak)} exceeds {MEMORY_SHARE:.0%} of the free {format_bytes(free)}"
+        self._write(make_record(case, self.machine.device_name, version, "out_of_memory", reason, predicted=True))
+        return True
+
+    def _climb(self, ladder: list[Case], logs: Path) -> None:
+        """Finish a ladder, in as many processes as it takes; each one that fails finishes at least one case."""
+        outstanding = dict(enumerate(ladder))
+        while outstanding and not self.stop.is_set():
+            indices = list(outstanding)
+            task = Task(
+                cases=tuple(outstanding.values()),
+                device=self.machine.device,
+                device_name=self.machine.device_name,
+                plan=self.sampling,
+                process=self.processes,
+                seed=self.request.seed + self.processes,
+                log=logs / f"worker-{self.processes}.log",
+                load=self.request.load,
+            )
+            self.processes += 1
+            for position, record in self._drive(task):
+                self._write(record)
+                del outstanding[indices[position]]
+            assert len(outstanding) < len(indices) or self.stop.is_set(), (
+                "a worker that ends finishes at least one case"
+            )
+
+    def _drive(self, task: Task) -> Iterator[tuple[int, Record]]:
+        """Run one worker; yield its records, and one for the case that ended it, if one did."""
+        receiver, sender = self.context.Pipe(duplex=False)
+        marker = Marker(
+            self.context.Value("i", SHARED), self.context.Value("i", 0), self.context.Value("d", time.monotonic())
+        )
+        process = self.context.Process(target=work, args=(task, sender, marker, self.stop))
+        process.start()
+        sender.close()
+        done: set[int] = set()
+        ending: tuple[Status, str] | None = None
+        while True:
+            self._check_time()
+            if receiver.poll(0.2):
+                try:
+                    message = receiver.recv()
+                except EOFError:
+                    break
+                if message is None:
+                    process.join()
+                    return
+                index, text = message
+                done.add(index)
+                yield index, Record.model_validate_json(text)
+            elif self.interrupts > 1:
+                process.kill()
+                process.join()
+                return
+            elif time.monotonic() - marker.beat.value > self.request.case_timeout_s:
+                ending = "timeout", f"no answer for {self.request.case_timeout_s:g} s; the process was ended"
+                process.kill()
+        process.join()
+        if marker.case.value == RESTART:
+            return
+        status, reason = ending or _death(process.exitcode, task.log)
+        culprit = marker.case.value
+        lost = [culprit] if culprit != SHARED else _rung_of(task.cases, marker.rung.value)
+        for index in lost:
+            if index not in done:
+                version, _ = self.machine.versions.get(task.cases[index].implementation, (None, None))
+                where = "" if culprit != SHARED else " while preparing the problem for all implementations"
+                yield index, make_record(task.cases[index], task.device_name, version, status, reason + where)
+
+    def _write(self, record: Record) -> None:
+        self.writer.write(record)
+        self.statuses[record.status] += 1
+        self.listener.finished(record)
+
+    def _check_time(self) -> None:
+        budget = self.request.time_budget_s
+        if budget is not None and time.monotonic() - self.started > budget:
+            self.stop.set()
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """The first Ctrl-C lets the worker finish the problem it is at; the second kills it."""
+
+        def handler(signum: int, frame: Any) -> None:
+            self.interrupts += 1
+            self.stop.set()
+            if self.interrupts == 1:
+                self.listener.note("stopping after the current problem; press Ctrl-C again to stop at once")
+
+        try:
+            previous = signal.signal(signal.SIGINT, handler)
+        except ValueError:  # not the main thread: whoever runs us handles signals
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, previous)
+
+
+def _start_server(allocator: str) -> None:
+    """Start the fork server with the environment that workers are to have; a running one is left as it is."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(["torch", "torch._inductor", "bench.worker"])
+    variables = worker_variables(allocator)
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _death(exitcode: int | None, log: Path) -> tuple[Status, str]:
+    """Status and reason for a worker that ended without being asked to."""
+    if exitcode is not None and exitcode < 0:
+        name = signal.Signals(-exitcode).name
+        how = f"the process was ended by {name}"
+        if name == "SIGKILL":
+            how += ", perhaps by the kernel for lack of memory"
+    else:
+        how = f"the process ended with exit code {exitcode}"
+    try:
+        # torch's profiler prints USDT lines of its own; they say nothing of the death
+        lines = [x for x in log.read_text(errors="replace").splitlines() if not x.startswith("USDT:")]
+    except OSError:
+        lines = []
+    tail = "\n".join(lines).strip()[-LOG_CHARS:]
+    return "crashed", f"{how}; its last output: {tail}" if tail else how
+
+
+def _rung_of(cases: Sequence[Case], first: int) -> list[int]:
+    """Indices of the cases that share the problem of case ``first``."""
+    return [index for index in range(first, len(cases)) if cases[index].problem == cases[first].problem]
