@@ -1,0 +1,219 @@
+"""Figures of stored results: the contract of the plot family.
+
+A plot looks at a :class:`Reading` (all runs, their rows, the fits, computed once) and gives matplotlib
+figures. It measures nothing and writes nothing; :func:`save` does. Where the data do not vary along its axis,
+a plot says what it needs and draws nothing; it never shows an empty chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from bench.analysis import frame
+from bench.errors import OutputError
+from bench.memory_law import MemoryCheck, check_memory
+from bench.metrics import Row
+from bench.record import Record
+from bench.registry import Registry
+from bench.results import Run
+from bench.scaling import TimeFit, fit_time
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Drawing", "Plot", "Reading", "draw_all", "grouped", "plots", "register_plot", "save"]
+
+DPI = 150
+"""Dots per inch of the PNG files."""
+
+LADDER = (
+    "machine",
+    "device",
+    "direction",
+    "batch_size",
+    "num_heads_q",
+    "num_heads_kv",
+    "dtype",
+    "scale",
+    "distribution",
+    "shape",
+    "head_dim",
+    "head_dim_v",
+    "mask",
+)
+"""Columns that are constant along a ladder of lengths."""
+
+plots: Registry[Plot] = Registry("plots", "plot", "bench.plots")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """One figure, ready to be saved."""
+
+    stem: str
+    """File name without folder and ending: ASCII letters, digits, dots, dashes and underscores."""
+    figure: Figure
+    """The figure."""
+    caption: str
+    """One or two sentences, generated from the data, on what the figure shows."""
+    alt: str
+    """What someone who cannot see the figure should know: axes, lines and problem."""
+
+
+@runtime_checkable
+class Plot(Protocol):
+    """One kind of figure. Register an instance with ``@register_plot`` in a file of its own."""
+
+    name: str
+    """Name of the plot and beginning of its files' names."""
+    title: str
+    """Heading in the report."""
+    order: int
+    """Place in the report, small numbers first."""
+    summary: str
+    """One sentence for ``attention-bench list plots``."""
+
+    def needs(self, reading: Reading) -> str | None:
+        """What the data lack for this plot, as in ``at least two head widths``; None if it can be drawn."""
+        ...
+
+    def draw(self, reading: Reading) -> list[Drawing]:
+        """The figures; an empty list exactly if :meth:`needs` names something."""
+        ...
+
+
+def register_plot(cls: type[Plot]) -> type[Plot]:
+    """Class decorator: build the plot once and add it to the registry under its ``name``."""
+    plots.add(cls.name, cls())
+    return cls
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What figures and findings look at: the runs, one row per cell, and the fits."""
+
+    runs: Sequence[Run]
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """One row per cell with the columns of ``bench.analysis.COLUMNS``, plain Python values, None where
+        missing.
+
+        Added are ``machine`` (host and allocator), ``shape`` (``square``, or the fixed ``Tq``), ``length``
+        (``Tk``), ``width`` (``64``, or ``192:128`` where v differs) and ``sound`` (measured and not flagged
+        as impossible). A cell that a later run holds again replaces the earlier one.
+        """
+        table = frame(self.runs)
+        table = table.astype(object).where(table.notna(), None)
+        machines = {run.run_id: _machine(run) for run in self.runs}
+        rows: dict[tuple[str, str], Row] = {}
+        for row in table.to_dict("records"):
+            machine = machines[row["run_id"]]
+            rows.pop((machine, row["cell_key"]), None)
+            rows[machine, row["cell_key"]] = {str(name): value for name, value in row.items()} | {
+                "machine": machine,
+                "shape": "square" if row["seqlen_q"] == row["seqlen_k"] else f"Tq={row['seqlen_q']}",
+                "length": row["seqlen_k"],
+                "width": str(row["head_dim"])
+                + (f":{row['head_dim_v']}" if row["head_dim_v"] != row["head_dim"] else ""),
+                "sound": row["latency_ms"] is not None and "impossible" not in (row["flags"] or ""),
+            }
+        return list(rows.values())
+
+    @cached_property
+    def records(self) -> dict[tuple[str, str], Record]:
+        """The record behind a row, by run and cell key."""
+        return {(run.run_id, record.cell_key): record for run in self.runs for record in run.records}
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Implementations that occur, sorted."""
+        return sorted({row["implementation"] for row in self.rows})
+
+    def record(self, row: Row) -> Record:
+        """The record that ``row`` was made from."""
+        return self.records[row["run_id"], row["cell_key"]]
+
+    @cached_property
+    def timed_ladders(self) -> dict[tuple[object, ...], list[Row]]:
+        """Soundly timed rows of one implementation on one ladder of at least two lengths."""
+        ladders = grouped([row for row in self.rows if row["sound"]], *LADDER, "implementation")
+        return {key: rows for key, rows in ladders.items() if len({row["length"] for row in rows}) > 1}
+
+    @cached_property
+    def timed_ladder_rows(self) -> list[Row]:
+        """All rows of :attr:`timed_ladders`."""
+        return [row for rows in self.timed_ladders.values() for row in rows]
+
+    def fit(self, row: Row) -> TimeFit | None:
+        """The time fit of the ladder and implementation that ``row`` belongs to; None where there is one
+        length only.
+        """
+        key = tuple(row[name] for name in (*LADDER, "implementation"))
+        if key not in self._fits:
+            measured = {r["length"]: self.record(r).measurement for r in self.timed_ladders.get(key, [])}
+            known = {length: m for length, m in measured.items() if m is not None}
+            expected = 2 if row["shape"] == "square" else 1  # the pairs of a fixed number of queries grow as T
+            self._fits[key] = fit_time(known, expected) if known else None
+        return self._fits[key]
+
+    @cached_property
+    def _fits(self) -> dict[tuple[object, ...], TimeFit | None]:
+        return {}
+
+    @cached_property
+    def memory_checks(self) -> list[MemoryCheck]:
+        """Measured peaks against the laws, one per implementation."""
+        return check_memory(self.record(row) for row in self.rows)
+
+
+def _machine(run: Run) -> str:
+    """Cells of different hosts or allocator settings never share a figure."""
+    return f"{run.header.environment.hostname}, {run.header.environment.allocator} allocator"
+
+
+def grouped(rows: Iterable[Row], *columns: str) -> dict[tuple[object, ...], list[Row]]:
+    """Rows by the values of ``columns``, in the order in which these appear."""
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in columns), []).append(row)
+    return groups
+
+
+def draw_all(reading: Reading) -> tuple[list[tuple[Plot, list[Drawing]]], dict[str, str]]:
+    """Every registered plot's figures, and for the others what they need, by the plot's title."""
+    from bench.plots._style import figure_style
+
+    drawn, missing = [], {}
+    for plot in sorted((plot for _, plot in plots.items()), key=lambda plot: (plot.order, plot.name)):
+        need = plot.needs(reading)
+        if need is not None:
+            missing[plot.title] = need
+            continue
+        with figure_style():
+            drawn.append((plot, plot.draw(reading)))
+    return drawn, missing
+
+
+def save(drawing: Drawing, folder: Path) -> Path:
+    """Write the figure as a PNG into ``folder``, which must exist.
+
+    Raises:
+        OutputError: if the file cannot be written.
+    """
+    from bench.plots._style import figure_style
+
+    path = folder / f"{drawing.stem}.png"
+    try:
+        with figure_style():
+            drawing.figure.savefig(path, dpi=DPI, facecolor="white", metadata={"Software": "attention-bench"})
+    except OSError as error:
+        raise OutputError(
+            f"figure must be written into a writable folder, got {str(path)!r} ({error.strerror}). Choose "
+            "another folder."
+        ) from error
+    return path
