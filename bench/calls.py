@@ -57,6 +57,8 @@ class Step:
     """Computes it once; what is timed."""
     call: Call
     """The forward call underneath, with its notes and mask bytes."""
+    negate: Callable[[], None]
+    """Negates an input in place (v, or dout for ``bwd``): the results must follow, to the same negation."""
 
 
 def differentiable(problem: Problem, inputs: AttentionInputs) -> AttentionInputs:
@@ -73,13 +75,18 @@ def make_step(call: Call, problem: Problem, inputs: AttentionInputs, layout: Lay
 
     leaves, dout = (inputs.q, inputs.k, inputs.v), inputs.dout
 
+    def negate() -> None:
+        changed = inputs.v if problem.direction != "bwd" or dout is None else dout
+        with torch.no_grad():
+            changed.neg_()
+
     def forward() -> StepResult:
         with torch.inference_mode():
             output = call.run()
         return StepResult(layout, output.out, output.lse)
 
     if problem.direction == "fwd":
-        return Step(forward, call)
+        return Step(forward, call, negate)
     assert dout is not None and all(leaf.requires_grad for leaf in leaves), "inputs come from differentiable()"
 
     def both() -> StepResult:
@@ -89,7 +96,7 @@ def make_step(call: Call, problem: Problem, inputs: AttentionInputs, layout: Lay
         return StepResult(layout, output.out, output.lse, dq, dk, dv)
 
     if problem.direction == "fwd_bwd":
-        return Step(both, call)
+        return Step(both, call, negate)
 
     with torch.enable_grad():
         retained = call.run()
@@ -98,4 +105,4 @@ def make_step(call: Call, problem: Problem, inputs: AttentionInputs, layout: Lay
         dq, dk, dv = torch.autograd.grad(retained.out, leaves, dout, retain_graph=True)
         return StepResult(layout, retained.out, retained.lse, dq, dk, dv)
 
-    return Step(backward, call)
+    return Step(backward, call, negate)

@@ -55,8 +55,8 @@ class Filters:
 class Measuring:
     """What to measure, on what, for how long."""
 
-    sweep: str = "default"
-    """Name of a sweep (see `list sweeps`) or path of a TOML file."""
+    sweep: str | None = None
+    """Name of a sweep (see `list sweeps`) or path of a TOML file; without it, default (and smoke for verify)."""
     set: Annotated[tuple[str, ...], Parameter(negative="")] = ()
     """Change an axis of the sweep: seqlen=128,256 or 'mask=["full","causal"]'. May be given several times."""
     device: Literal["cpu", "cuda"] | None = None
@@ -120,14 +120,24 @@ def measure(*, filters: Filters = Filters(), measuring: Measuring = Measuring(),
 
 @app.command
 def verify(
-    *, filters: Filters = Filters(), measuring: Measuring = Measuring(sweep="smoke"), format: Format = "table"
+    *,
+    filters: Filters = Filters(),
+    measuring: Measuring = Measuring(),
+    mutants: Annotated[Literal["mutant", "setting"] | None, Parameter(negative="")] = None,
+    quick: Annotated[bool, Parameter(negative="")] = False,
+    format: Format = "table",
 ) -> int:
     """Check every implementation against the float64 reference, without timing it.
 
     Parameters
     ----------
+    mutants: Score the gate itself instead: every deliberately broken attention against every check, a row per mutant or
+        per setting (where the rules R1 to R11 of others stand beside it).
+    quick: With --mutants, lengths up to 192 alone.
     format: How to write the cells to stdout.
     """
+    if mutants is not None:
+        return _score_gate(mutants, quick, format)
     path, code = _measure(filters, measuring, timed=False)
     if path is not None:
         _show(path, format)
@@ -271,6 +281,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _score_gate(by: str, quick: bool, style: Format) -> int:
+    """Write the mutant table; exit code 1 if a mutant is missed."""
+    from bench.gate import mutant_rows, run_gate, summary_rows
+
+    scores = run_gate(quick, _say)
+    write_rows(mutant_rows(scores) if by == "mutant" else summary_rows(scores), style, sys.stdout)
+    return 1 if any(not score.caught_by and not score.same for score in scores) else 0
+
+
 def _measure(filters: Filters, measuring: Measuring, *, timed: bool) -> tuple[Path | None, int]:
     """Carry out a run; returns the results file (None for a dry run) and the exit code."""
     from bench.progress import listener
@@ -282,9 +301,10 @@ def _measure(filters: Filters, measuring: Measuring, *, timed: bool) -> tuple[Pa
 
     for path in measuring.load:
         load_file(path)
+    name = measuring.sweep or ("default" if timed else "smoke")
     selection = Selection(filters.implementation, filters.not_implementation, filters.problem, filters.not_problem)
     request = Request(
-        sweep=load_sweep(measuring.sweep, measuring.device or "cpu", measuring.set),
+        sweep=lambda device: load_sweep(name, device, measuring.set),
         selection=selection,
         command=shlex.join(["attention-bench", *sys.argv[1:]]),
         output=measuring.output,

@@ -33,6 +33,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from bench.errors import MaskError
 from bench.problem import Problem
 from bench.registry import Registry
 
@@ -176,7 +177,7 @@ def mask_block(
     q_idx = torch.arange(rows.start, rows.stop, device=device)[:, None]
     k_idx = torch.arange(keys.start, keys.stop, device=device)[None, :]
     kept: torch.Tensor = problem.mask.keep(batch, head, q_idx, k_idx, problem.mask_shape, tables)
-    return torch.broadcast_to(kept, (q_idx.shape[0], k_idx.shape[1])).to(torch.bool)  # never added as 0 and 1
+    return _booleans(problem, torch.broadcast_to(kept, (q_idx.shape[0], k_idx.shape[1])))
 
 
 def mask_differs(problem: Problem) -> tuple[bool, bool]:
@@ -213,4 +214,16 @@ def dense_mask(problem: Problem, device: str | torch.device) -> torch.Tensor:
         for own, size in enumerate(sizes)
     ]
     kept: torch.Tensor = problem.mask.keep(*index, shape, mask_tables(problem, device))
-    return torch.broadcast_to(kept, sizes).to(torch.bool).contiguous()  # never added as 0 and 1
+    return _booleans(problem, torch.broadcast_to(kept, sizes)).contiguous()
+
+
+def _booleans(problem: Problem, kept: torch.Tensor) -> torch.Tensor:
+    """``kept`` as booleans: 0 and 1 are never added to scores, and numbers to be added are not taken for a mask."""
+    import torch
+
+    if kept.is_floating_point():
+        raise MaskError(
+            f"mask {problem.mask.spec} must answer with booleans, True for a key that may be seen, got {kept.dtype}. "
+            "Compare, for example `k_idx <= q_idx`, instead of returning what is to be added to scores."
+        )
+    return kept.to(torch.bool)

@@ -17,6 +17,7 @@ Distributions (dout is always standard normal):
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from bench.implementation import AttentionInputs, Layout
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 OUTLIER_SHARE = 0.001
 OUTLIER_STD = 10.0
 PEAK_GAIN = 2.0
+TAIL = 1 << 14
+"""NaN entries behind each input: more than a tile of 128 rows of width 128."""
 
 
 def make_inputs(problem: Problem, layout: Layout = "bhsd", device: str = "cpu") -> AttentionInputs:
@@ -51,10 +54,37 @@ def make_inputs(problem: Problem, layout: Layout = "bhsd", device: str = "cpu") 
     # dout is drawn last, so that q, k and v are the same in every direction.
     dout = None if problem.direction == "fwd" else torch.randn(out_shape, generator=generator)
 
-    def place(tensor: torch.Tensor) -> torch.Tensor:
-        return to_layout(tensor.to(dtype), layout).to(device)
+    rounded = AttentionInputs(q.to(dtype), k.to(dtype), v.to(dtype), None if dout is None else dout.to(dtype))
+    return place_inputs(rounded, layout, device)
 
-    return AttentionInputs(place(q), place(k), place(v), None if dout is None else place(dout))
+
+def place_inputs(logical: AttentionInputs, layout: Layout, device: str) -> AttentionInputs:
+    """Copies of tensors in the logical order, contiguous in ``layout`` on ``device``, with NaN right behind each.
+
+    A kernel that reads past the end of a tensor and uses what it finds shows it by a NaN.
+    """
+    import torch
+
+    def place(tensor: torch.Tensor) -> torch.Tensor:
+        turned = tensor if layout == "bhsd" else tensor.transpose(1, 2)
+        buffer = torch.full((turned.numel() + TAIL,), math.nan, dtype=tensor.dtype, device=device)
+        placed = buffer[: turned.numel()].view(turned.shape)
+        placed.copy_(turned)
+        return placed
+
+    dout = None if logical.dout is None else place(logical.dout)
+    return AttentionInputs(place(logical.q), place(logical.k), place(logical.v), dout)
+
+
+def poison(problem: Problem, device: str) -> None:
+    """Fill memory of the size of the results with NaN and give it back, so that what a call leaves unwritten shows."""
+    import torch
+
+    dtype = getattr(torch, problem.dtype)
+    size = problem.output_bytes // problem.element_bytes
+    held = [torch.full((size,), math.nan, dtype=dtype, device=device) for _ in range(2)]
+    held.append(torch.full((size // problem.head_dim_v,), math.nan, device=device))
+    del held
 
 
 def to_layout(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:

@@ -94,7 +94,9 @@ class Problem(BaseModel):
             if size < 1:
                 raise ProblemError(f"{name} must be at least 1, got {size}. Give a positive size.")
             if getattr(self, name) > LARGEST_SIZE:
-                raise ProblemError(f"{name} must be at most {LARGEST_SIZE}, got {getattr(self, name)}. Give a smaller size.")
+                raise ProblemError(
+                    f"{name} must be at most {LARGEST_SIZE}, got {getattr(self, name)}. Give a smaller size."
+                )
         if self.num_heads_q % self.num_heads_kv:
             raise ProblemError(
                 f"num_heads_q must be a multiple of num_heads_kv, got {self.num_heads_q} and "
@@ -158,6 +160,13 @@ class Problem(BaseModel):
         q = self.num_heads_q * self.seqlen_q * self.head_dim
         kv = self.num_heads_kv * self.seqlen_k * (self.head_dim + self.head_dim_v)
         return self.batch_size * (q + kv) * self.element_bytes
+
+    @property
+    def least_bytes(self) -> int:
+        """Bytes that any implementation moves: inputs read and results written once, for the gradients as well."""
+        forward = self.input_bytes + self.output_bytes
+        backward = 2 * self.input_bytes + self.output_bytes
+        return {"fwd": forward, "bwd": backward, "fwd_bwd": forward + backward}[self.direction]
 
     @property
     def output_bytes(self) -> int:

@@ -117,6 +117,14 @@ class Agreement(_Model):
     """Tensors that the implementation does not return, with the reason."""
     checks: dict[str, CheckResult] = {}
     """Structured checks by name: needle, block mass, row sums and so on."""
+    rows: dict[str, TensorError] = {}
+    """Errors of ``out`` over ``valid`` and ``padded`` queries apart, for self-attention with padding."""
+    deterministic: bool | None = None
+    """Whether a repeated call gave the same bits, on the certificate problem; null if it could not be tried."""
+    batch_invariant: bool | None = None
+    """Whether a batch item computed alone has the bits it has in a batch; null if it could not be tried."""
+    certificate: str | None = None
+    """Key of the small problem on which this implementation was put through every structured check."""
     ran: tuple[str, ...] = ()
     """Attention operators that were dispatched in the verified call: the receipt."""
 
@@ -237,6 +245,15 @@ def cell_key(problem: Problem, implementation: str, version: str | None, device:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+class Ceilings(_Model):
+    """What the machine can do at most, measured at the start of the run, best of several."""
+
+    flop_per_s: dict[str, FiniteFloat]
+    """Rate of matrix products by dtype."""
+    bytes_per_s: FiniteFloat
+    """Bandwidth of copies, read and written bytes together, best in or out of cache."""
+
+
 class Gpu(_Model):
     """One visible GPU, through NVML."""
 
@@ -310,6 +327,8 @@ class RunHeader(_Model):
     """Run whose valid cells were taken over instead of being measured again."""
     environment: Environment
     """Where it was measured."""
+    ceilings: Ceilings | None = None
+    """What that machine can do at most; null if it was not measured."""
 
 
 class RunEnd(_Model):

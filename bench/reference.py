@@ -12,6 +12,7 @@ Source: Dao, FlashAttention-2 (2023), section 2.2.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +22,9 @@ from bench.problem import Problem
 
 if TYPE_CHECKING:
     import torch
+
+UNIT_ROUNDOFF: dict[str, float] = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""Half the distance from 1 to the next number, by dtype."""
 
 CHUNK_ENTRIES = 1 << 20
 """Score entries held at once, over all heads: 8 MB in float64, which stays in the last-level cache.
@@ -37,6 +41,10 @@ class Reference:
     """``(batch_size, num_heads_q, seqlen_q)``, natural logarithm; ``-inf`` for a row that may see nothing."""
     max_abs_score: float
     """Largest magnitude of a scaled score: what rounding errors of scores are relative to."""
+    dq_noise: float = 0.0
+    """Largest standard deviation that rounding of D gives an entry of dq (``_Noise``); 0 for the direction ``fwd``."""
+    dk_noise: float = 0.0
+    """The same for dk."""
     dq: torch.Tensor | None = None
     """``(batch_size, num_heads_q, seqlen_q, head_dim)``."""
     dk: torch.Tensor | None = None
@@ -48,6 +56,42 @@ class Reference:
         """The tensors there are, by name."""
         named = {name: getattr(self, name) for name in ("out", "lse", "dq", "dk", "dv")}
         return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+
+@dataclass
+class _Noise:
+    """Rounding noise of dq and dk that comes through ``D = rowsum(dout * out)``, as variances.
+
+    An implementation that stores out computes D from entries that were each rounded once, so D of a row is
+    off by about ``u(dtype) / sqrt(3) * |dout * out|``, and by ``2 * u(float32) * max|dP|`` from the two ways
+    of summing. An error of D moves dq of its row by ``scale * D_error * (P @ k)`` and dk by ``scale * sum(P *
+    D_error * q)`` over the rows.
+    """
+
+    dk: torch.Tensor
+    """Variance per entry of dk, added up over the chunks."""
+    unit: float
+    """Unit roundoff of the problem's dtype."""
+    dq: float = 0.0
+    """Largest variance of an entry of dq."""
+
+    def add(
+        self,
+        p: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        dout: torch.Tensor,
+        out: torch.Tensor,
+        largest_dp: torch.Tensor,
+        keys: tuple[int, slice, slice],
+        scale: float,
+    ) -> None:
+        """Take in some rows of one batch item."""
+        d_error = self.unit / math.sqrt(3) * (dout * out).norm(dim=-1, keepdim=True)
+        d_error += 2 * UNIT_ROUNDOFF["float32"] * largest_dp
+        mean_key = (_merge(p) @ k).unflatten(1, p.shape[1:3])
+        self.dq = max(self.dq, float((scale * d_error * mean_key).abs().max()) ** 2)
+        self.dk[keys] += _merge(p.square()).transpose(-1, -2) @ _merge((scale * d_error * q).square())
 
 
 @dataclass(frozen=True)
@@ -103,6 +147,9 @@ def _evaluate(problem: Problem, inputs: AttentionInputs, *, storage: torch.dtype
     out = torch.zeros((*q.shape[:-1], problem.head_dim_v), dtype=storage)
     lse = torch.full(q.shape[:-1], -torch.inf, dtype=compute)
     grads = None if dout is None else tuple(torch.zeros_like(tensor) for tensor in (q, k, v))
+    noise = (
+        None if grads is None or compute != torch.float64 else _Noise(torch.zeros_like(k), UNIT_ROUNDOFF[problem.dtype])
+    )
     max_abs_score = 0.0
 
     for chunk in _chunks(problem):
@@ -113,7 +160,9 @@ def _evaluate(problem: Problem, inputs: AttentionInputs, *, storage: torch.dtype
         chunk_out = _round(_merge(p) @ v[keys], storage).unflatten(1, p.shape[1:3])
         out[at] = chunk_out
         if dout is not None and grads is not None:
-            dq, dk, dv = _gradients(p, q[at], k[keys], v[keys], dout[at], problem.softmax_scale, storage)
+            dq, dk, dv, dp = _gradients(p, q[at], k[keys], v[keys], dout[at], problem.softmax_scale, storage)
+            if noise is not None:
+                noise.add(p, q[at], k[keys], dout[at], chunk_out, dp, keys, problem.softmax_scale)
             grads[0][at] = dq
             grads[1][keys] += dk
             grads[2][keys] += dv
@@ -123,6 +172,8 @@ def _evaluate(problem: Problem, inputs: AttentionInputs, *, storage: torch.dtype
         out.flatten(1, 2),
         lse.flatten(1, 2),
         max_abs_score,
+        0.0 if noise is None else math.sqrt(noise.dq),
+        0.0 if noise is None else math.sqrt(float(noise.dk.max())),
         *(None if tensor is None else tensor.to(storage) for tensor in flat),
     )
 
@@ -153,19 +204,20 @@ def _gradients(
     dout: torch.Tensor,
     scale: float,
     storage: torch.dtype,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Contributions of one chunk to dq, dk and dv, not yet rounded where they are sums over chunks.
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Contributions of one chunk to dq, dk and dv (not yet rounded where they are sums), and the largest |dP| per row.
 
     ``D`` is taken as ``rowsum(P * dP)``, which equals ``rowsum(dout * out)`` and is what softmax's own
     gradient computes.
     """
     dv = _merge(p).transpose(-1, -2) @ _merge(dout)
     dp = _round(_merge(dout) @ v.transpose(-1, -2), storage).unflatten(1, p.shape[1:3])
+    largest = dp.abs().amax(dim=-1, keepdim=True)
     mean = (p * dp).sum(dim=-1, keepdim=True)
     ds = _round(_round(dp.sub_(mean).mul_(p), storage).mul_(scale), storage)
     dq = (_merge(ds) @ k).unflatten(1, p.shape[1:3])
     dk = _merge(ds).transpose(-1, -2) @ _merge(q)
-    return dq, dk, dv
+    return dq, dk, dv, largest
 
 
 def _chunks(problem: Problem) -> Iterator[_Chunk]:

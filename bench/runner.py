@@ -15,13 +15,14 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, Protocol
 
+from bench.cell import make_record
 from bench.environment import read_environment, worker_variables
 from bench.errors import BenchError, UsageError
 from bench.implementation import implementations
@@ -30,7 +31,7 @@ from bench.results import Run, RunWriter, new_run_id, timestamp
 from bench.sweep import Case, Selection, Sweep, ladders, plan
 from bench.timing import SamplingPlan
 from bench.units import NS_PER_S, format_bytes
-from bench.worker import RESTART, SHARED, Description, Marker, Task, describe, make_record, work
+from bench.worker import RESTART, SHARED, Description, Marker, Task, describe, work
 
 MEMORY_SHARE = 0.8
 """A cell whose predicted need exceeds this share of the free memory is not tried."""
@@ -44,7 +45,8 @@ FINAL = ("ok", "verified", "incorrect", "unsupported", "unavailable")
 class Request:
     """Everything that a run needs to know."""
 
-    sweep: Sweep
+    sweep: Callable[[str], Sweep]
+    """The sweep for a device type: on a GPU a sweep may have a variant of its own."""
     selection: Selection
     command: str
     """Command line that repeats the run; stored in its header."""
@@ -86,7 +88,9 @@ class Interrupted(BenchError):
     exit_code = 130
 
 
-def describe_machine(device: str | None, allocator: str, load: tuple[Path, ...] = ()) -> Description:
+def describe_machine(
+    device: str | None, allocator: str, load: tuple[Path, ...] = (), ceilings: bool = False
+) -> Description:
     """Ask a fresh worker what torch, the device and the implementations are.
 
     Raises:
@@ -96,7 +100,7 @@ def describe_machine(device: str | None, allocator: str, load: tuple[Path, ...] 
     _start_server(allocator)
     context = multiprocessing.get_context("forkserver")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=describe, args=(device, load, sender))
+    process = context.Process(target=describe, args=(device, load, ceilings, sender))
     process.start()
     sender.close()
     try:
@@ -123,11 +127,13 @@ def run(request: Request, listener: Listener) -> Path:
         NothingSelectedError: if the filters leave nothing.
         Interrupted: after Ctrl-C, with the file closed.
     """
+    request.sweep(request.device or "cpu")  # a mistake in it is found before torch is even imported
     run_id = new_run_id()
     with RunWriter(request.output, run_id) as writer:
         try:
-            machine = describe_machine(request.device, request.allocator, request.load)
-            cases, left_out = plan(request.sweep, request.selection, machine.device)
+            machine = describe_machine(request.device, request.allocator, request.load, ceilings=request.timed)
+            sweep = request.sweep(machine.device)
+            cases, left_out = plan(sweep, request.selection, machine.device)
         except BaseException:
             writer.discard()
             raise
@@ -139,17 +145,18 @@ def run(request: Request, listener: Listener) -> Path:
                 run_id=run_id,
                 started_at=timestamp(),
                 command=request.command,
-                sweep=request.sweep.name,
-                sweep_title=request.sweep.title,
-                sweep_prose=request.sweep.prose,
+                sweep=sweep.name,
+                sweep_title=sweep.title,
+                sweep_prose=sweep.prose,
                 cells=len(cases),
                 environment=read_environment(machine.device_name, request.allocator, machine.threads, machine.build),
+                ceilings=machine.ceilings,
                 left_out=left_out,
                 resumed_from=request.resume.run_id if request.resume else None,
             )
         )
-        listener.planned(len(cases), f"{request.sweep.name} on {machine.device_name}, run {run_id}")
-        _Session(request, machine, writer, listener).measure(cases)
+        listener.planned(len(cases), f"{sweep.name} on {machine.device_name}, run {run_id}")
+        _Session(request, sweep, machine, writer, listener).measure(cases)
         return writer.path
 
 
@@ -160,7 +167,7 @@ def plan_lines(request: Request) -> Iterator[str]:
         NothingSelectedError: if the filters leave nothing.
     """
     device = request.device or "cpu"
-    cases, left_out = plan(request.sweep, request.selection, device)
+    cases, left_out = plan(request.sweep(device), request.selection, device)
     for ladder in ladders(cases, coarse_first=request.time_budget_s is not None):
         problems = list(dict.fromkeys(case.problem for case in ladder))
         names = list(dict.fromkeys(case.implementation for case in ladder))
@@ -187,9 +194,11 @@ def plan_lines(request: Request) -> Iterator[str]:
 class _Session:
     """One run under way."""
 
-    def __init__(self, request: Request, machine: Description, writer: RunWriter, listener: Listener) -> None:
+    def __init__(
+        self, request: Request, sweep: Sweep, machine: Description, writer: RunWriter, listener: Listener
+    ) -> None:
         self.request, self.machine, self.writer, self.listener = request, machine, writer, listener
-        seconds = request.sweep.seconds_per_problem
+        seconds = sweep.seconds_per_problem
         self.sampling = request.sampling or SamplingPlan(budget_ns=round(seconds * NS_PER_S))
         self.context = multiprocessing.get_context("forkserver")
         self.stop = self.context.Event()
@@ -257,6 +266,7 @@ class _Session:
                 seed=self.request.seed + self.processes,
                 log=logs / f"worker-{self.processes}.log",
                 load=self.request.load,
+                ceilings=self.machine.ceilings,
             )
             self.processes += 1
             for position, record in self._drive(task):

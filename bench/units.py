@@ -20,6 +20,11 @@ def ns_to_ms(ns: float) -> float:
     return ns / NS_PER_MS
 
 
+def ms_to_s(ms: float) -> float:
+    """Milliseconds to seconds."""
+    return ms / 1000
+
+
 def ns_to_s(ns: float) -> float:
     """Nanoseconds to seconds."""
     return ns / NS_PER_S

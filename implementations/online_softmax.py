@@ -290,7 +290,8 @@ def _backward(
 
     problem, (q, k, v, out, m_all, l_all) = plan.problem, saved
     dq = torch.empty_like(q)
-    dk, dv = (torch.zeros_like(tensor, dtype=torch.float32) for tensor in (k, v))
+    # Contiguous whatever k and v are: the lanes that products are added to must be views, not copies.
+    dk, dv = (torch.zeros(tensor.shape, dtype=torch.float32, device=tensor.device) for tensor in (k, v))
     take = _scratch(_sizes(plan, gradient=True), q.device)
     for block in plan.blocks:
         q_block, dout_block = _rows(q, block, problem), _rows(dout, block, problem)

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.errors import BenchError
 from bench.implementation import Implementation, implementations
@@ -65,6 +65,113 @@ FEATURES: dict[str, dict[str, Any]] = {
     "scale < 0": {"scale": -0.125},
 }
 """Row of the support table -> what sets its problem apart from a square float32 forward problem."""
+
+
+class Fault(NamedTuple):
+    """Something that PyTorch gets wrong, or does in silence; a test holds it, so that a change is noticed."""
+
+    problem: str
+    part: str
+    """What of PyTorch does it."""
+    gives: str
+    right: str
+    here: str
+    """What that means for an implementation here."""
+    test: str
+
+
+FAULTS = (
+    Fault(
+        "gradients where all scores of a row are equal and large (float32, 8 keys)",
+        "`sdpa_flash`",
+        "dv off by 0.03 % at scores of 1e4, 0.13 % at 1e5, 1.7 % at 1e6, 8 % at 1e7; 8 times too large at 1e8",
+        "the same share for each key",
+        "`incorrect` from scores of 1e6 on; below, a score's own rounding explains as much",
+        "test_o02_flash_backward_is_called_incorrect_where_it_is_off_by_more_than_rounding",
+    ),
+    Fault(
+        "a row of a float mask filled with the smallest float32 (4 keys)",
+        "`sdpa_flash`, backward",
+        "dv of 1 for each key; forward the mean of v",
+        "dv of 1/4, or an empty row: the same mask in half precision is `-inf`",
+        "cannot be said: a mask is a predicate",
+        "test_o02_the_gradient_of_a_sentinel_row_is_refused",
+    ),
+    Fault(
+        "`is_causal` with a scale of 0 or below (3 tokens)",
+        "`sdpa_flash`",
+        "(NaN, NaN, 3) and (NaN, NaN, 3.2)",
+        "(1, 1.5, 3) and (1, 1.3333, 3.2)",
+        "avoided: such problems get a boolean mask",
+        "test_o11_is_causal_with_such_a_scale_is_nan_in_pytorchs_flash_kernel_and_called_incorrect",
+    ),
+    Fault(
+        "NaN in every query, fewer keys than a vector register holds (16 in float32)",
+        "`sdpa_flash`",
+        "zeros",
+        "NaN",
+        "`incorrect` either way; drawn inputs are finite",
+        "test_o12_pytorchs_flash_kernel_makes_zeros_of_nan_queries_where_keys_fill_no_vector",
+    ),
+    Fault(
+        "NaN or infinity in a key or value that is blocked",
+        "`sdpa_math`, `sdpa_flash` (not by keys under `is_causal`), `flex` (by values)",
+        "NaN in rows that may not see it",
+        "no agreed answer: a weight of 0 times NaN is NaN",
+        "drawn inputs are finite; `naive` leaks both, `online_softmax` values in blocks that it visits",
+        "test_o12_who_leaks_a_blocked_key_that_is_not_finite",
+    ),
+    Fault(
+        "a query that may see no key",
+        "`nn.MultiheadAttention`",
+        "NaN with `need_weights=True`, zeros with `need_weights=False`",
+        "zeros, by the policy stated here",
+        "not used",
+        "test_o01_pytorch_multihead_attention_answers_differently_by_an_unrelated_flag",
+    ),
+    Fault(
+        "`is_causal` and a mask together",
+        "`scaled_dot_product_attention`",
+        "`sdpa_flash` intersects them, `sdpa_math` raises",
+        "one of the two",
+        "avoided: one of them is told, never both",
+        "test_o05_pytorch_intersects_or_raises_depending_on_the_kernel",
+    ),
+    Fault(
+        "dropout, `head_dim_v != head_dim`, three axes, a last stride other than 1, a mask with gradient or of three "
+        "axes, one key head without `enable_gqa`",
+        "`scaled_dot_product_attention` with no kernel pinned",
+        "the math kernel, without a warning",
+        "the kernel that was meant, or an error",
+        "avoided: one kernel is pinned, and what ran is stored",
+        "test_o20_pytorch_falls_back_in_silence_and_refuses_aloud_once_a_kernel_is_pinned",
+    ),
+    Fault(
+        "two key heads beside four value heads, `enable_gqa=True`",
+        "`scaled_dot_product_attention`",
+        "a result",
+        "an error",
+        "cannot be said: keys and values share one head count",
+        "test_o19_keys_and_values_have_one_head_count",
+    ),
+    Fault(
+        "dropout outside training",
+        "`scaled_dot_product_attention`",
+        "dropped weights under `no_grad` (documented)",
+        "-",
+        "no dropout anywhere",
+        "test_o21_dropout_of_the_functional_attention_ignores_no_grad_and_is_unbiased",
+    ),
+    Fault(
+        "FLOP of attention (1 x 12 x 64 x 64)",
+        "`FlopCounterMode`",
+        "0 for `sdpa_flash`, 12,582,912 for `sdpa_math`, causal or not",
+        "12,582,912, and 6,389,760 under a causal mask",
+        "not used: FLOP are counted from the problem",
+        "test_o22_pytorchs_counter_sees_nothing_or_every_pair",
+    ),
+)
+FAULTS_SEEN = "PyTorch 2.13.0 on a CPU with AVX-512"
 
 
 def documents() -> dict[Path, str]:
@@ -152,7 +259,22 @@ def support() -> str:
             cells = [_answer(member, problem, device, reasons) for member in able.values()]
             lines.append(f"| {label} | {' | '.join(cells)} |")
     lines += ["", "## Reasons", "", *(f"{number}. {reason}" for reason, number in reasons.items())]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *faults()]) + "\n"
+
+
+def faults() -> list[str]:
+    """What PyTorch gets wrong, as a table."""
+    return [
+        "",
+        "## What PyTorch gets wrong today",
+        "",
+        f"Seen with {FAULTS_SEEN}. The named test asserts each line as it stands: once PyTorch has",
+        "changed, it fails, and the line can go. `incorrect` is what a cell says; it then has no time.",
+        "",
+        "| problem | PyTorch's part | gives | right | here | test |",
+        "|---|---|---|---|---|---|",
+        *(f"| {' | '.join(fault[:-1])} | `{fault.test}` |" for fault in FAULTS),
+    ]
 
 
 def _problems() -> Iterator[tuple[str, Problem]]:

@@ -11,7 +11,7 @@ A check is a function ``(problem, attend) -> CheckResult | None``; None where it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,10 +51,10 @@ def register_check(name: str, summary: str) -> Callable[[Callable[[Problem, Atte
     return add
 
 
-def run_checks(problem: Problem, attend: Attend) -> dict[str, CheckResult]:
-    """All checks that apply to the forward pass of ``problem``, by name."""
+def run_checks(problem: Problem, attend: Attend, names: Collection[str] | None = None) -> dict[str, CheckResult]:
+    """The named checks (None: all) as far as they apply to the forward pass of ``problem``, by name."""
     forward = problem if problem.direction == "fwd" else problem.model_copy(update={"direction": "fwd"})
-    results = {name: check.run(forward, attend) for name, check in checks.items()}
+    results = {name: check.run(forward, attend) for name, check in checks.items() if names is None or name in names}
     return {name: result for name, result in results.items() if result is not None}
 
 
@@ -95,3 +95,20 @@ def worst(name: str, wrong: torch.Tensor, limit: float | torch.Tensor, got: torc
         limit=float(limits.flatten()[at]),
         nonfinite=nonfinite,
     )
+
+
+ALL_CHECKS_PAIRS = 1 << 20
+"""Score entries per head up to which a verified problem is put through the checks that cost several calls."""
+
+
+def affordable_checks(problem: Problem) -> tuple[str, ...]:
+    """Checks that every verified problem is put through, beyond those of its certificate.
+
+    Long problems get the needle alone, which finds lost keys at any length; where heads are too narrow for
+    it, the row sums.
+    """
+    from bench.checks.needle import peak_score
+
+    if problem.seqlen_q * problem.seqlen_k <= ALL_CHECKS_PAIRS:
+        return ("needle", "block_mass", "row_sums")
+    return ("needle",) if peak_score(problem) is not None else ("row_sums",)

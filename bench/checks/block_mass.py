@@ -6,7 +6,7 @@ between groups; a wrong scale moves it everywhere.
 
 Limit, relative to the mass: a score stored in the dtype may be off by ``u * |s|``, a weight is rounded once,
 and what ``numerics.relative_rounding`` allows for the result and for sums in float32; twice that, since it
-enters the denominator as well.
+enters the denominator as well. Each weight may also lose what is below the smallest number of the dtype.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from bench.checks import Attend, register_check, visible_bounds, worst
 from bench.implementation import AttentionInputs
-from bench.numerics import UNIT_ROUNDOFF, relative_rounding
+from bench.numerics import SMALLEST, relative_rounding
 from bench.problem import Problem
 from bench.record import CheckResult
+from bench.reference import UNIT_ROUNDOFF
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +60,7 @@ def block_mass(problem: Problem, attend: Attend) -> CheckResult | None:
     out = got["out"].to("cpu", torch.float64)[..., :groups]
     largest = scores.abs().amax(dim=-1, keepdim=True)
     stored = UNIT_ROUNDOFF[problem.dtype] * (1 + largest) + relative_rounding(problem, float(largest.max()))
-    limit = 2 * stored * expected + UNIT_ROUNDOFF[problem.dtype] * 2.0**-24
+    limit = 2 * stored * expected + SMALLEST[problem.dtype] * (1 + counts[:, None])
     return worst("block_mass", (out - expected).abs(), limit, out)
 
 

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 from bench.checks import Attend, register_check, visible_bounds, worst
 from bench.implementation import AttentionInputs
-from bench.numerics import LSE_LIMIT_EPS, UNIT_ROUNDOFF
+from bench.numerics import LSE_LIMIT_EPS
 from bench.problem import Problem
 from bench.record import CheckResult
+from bench.reference import UNIT_ROUNDOFF
 
 if TYPE_CHECKING:
     import torch

@@ -13,9 +13,10 @@ from __future__ import annotations
 from bench.checks import Attend, register_check, worst
 from bench.implementation import AttentionInputs
 from bench.inputs import make_inputs
-from bench.numerics import UNIT_ROUNDOFF, relative_rounding
+from bench.numerics import relative_rounding
 from bench.problem import Problem
 from bench.record import CheckResult
+from bench.reference import UNIT_ROUNDOFF
 
 
 @register_check("permutation", "where every key is visible, permuting keys and values changes nothing")

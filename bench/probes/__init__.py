@@ -65,6 +65,7 @@ WORK_WORDS = ("attention", "flash", "flex", "softmax", "mm", "matmul", "exp", "f
 
 def working_operators(names: set[str]) -> tuple[str, ...]:
     """The operators among ``names`` that did arithmetic; if some are attention operators, those alone."""
-    work = {name for name in names if any(word in name.lower() for word in WORK_WORDS)}
+    # Names that begin with ## are annotations of the profiler and hold hashes.
+    work = {name for name in names if any(w in name.lower() for w in WORK_WORDS) and not name.startswith("##")}
     fused = {name for name in work if "attention" in name.lower() or "flash" in name.lower()}
     return tuple(sorted(fused or work))

@@ -49,6 +49,7 @@ def faulty(sweep, tmp_path_factory):
     words = ["measure", "--sweep", sweep, "--load", FAULTY, "-o", folder, "--case-timeout", 3]
     planted = ("wrong", "not_finite", "raises", "raises_when_timed", "out_of_memory", "dies", "exits", "hangs")
     planted += ("refuses", "missing", "other_backend", "sound", "naive")
+    planted += ("stored", "reads_past_the_end", "leaves_rows_unwritten")
     for name in planted:
         words += ["-i", f"^{name}$"]
     done = bench(*words)
@@ -58,7 +59,7 @@ def faulty(sweep, tmp_path_factory):
 
 def test_every_case_has_exactly_one_record_and_the_file_is_closed(faulty):
     done, run, records = faulty
-    assert len(run.records) == len(records) == 13 * 3 == run.header.cells
+    assert len(run.records) == len(records) == 16 * 3 == run.header.cells
     assert run.end is not None
     assert run.end.outcome == "complete"
     assert run.end.statuses == dict(sorted(Counter(r.status for r in run.records).items()))
@@ -77,6 +78,9 @@ def test_every_case_has_exactly_one_record_and_the_file_is_closed(faulty):
         ("exits", "crashed", "exit code 7; its last output: last words"),
         ("hangs", "timeout", "no answer for 3 s"),
         ("refuses", "unsupported", "the library's own words"),
+        ("stored", "incorrect", "stale: out did not follow when the inputs changed"),
+        ("reads_past_the_end", "incorrect", "non-finite entries"),
+        ("leaves_rows_unwritten", "incorrect", "out"),
     ],
 )
 def test_a_fault_costs_only_its_own_case(faulty, name, status, says):

@@ -139,5 +139,51 @@ class OtherBackend(_Faulty):
 
 
 @register_implementation
+class Stored(_Faulty):
+    """Computes once and returns what it stored from then on."""
+
+    name = "stored"
+
+    def prepare(self, problem: Problem, inputs: AttentionInputs) -> Call:
+        call, kept = super().prepare(problem, inputs), []
+
+        def run() -> AttentionOutput:
+            if not kept or problem.seqlen_q != self.at_length:
+                kept.append(call.run())
+            return kept[-1] if problem.seqlen_q != self.at_length else kept[0]
+
+        return Call(run)
+
+
+@register_implementation
+class ReadsPastTheEnd(_Faulty):
+    """Takes in what lies behind its values."""
+
+    name = "reads_past_the_end"
+
+    def prepare(self, problem: Problem, inputs: AttentionInputs) -> Call:
+        call = super().prepare(problem, inputs)
+
+        def run() -> AttentionOutput:
+            behind = inputs.v.as_strided((1,), (1,), inputs.v.numel())
+            out = call.run().out
+            return AttentionOutput(out + behind if problem.seqlen_q == self.at_length else out)
+
+        return Call(run)
+
+
+@register_implementation
+class LeavesRowsUnwritten(_Faulty):
+    """Returns memory of which it wrote only a part."""
+
+    name = "leaves_rows_unwritten"
+
+    def spoil(self, out):
+        result = out.new_empty(out.shape)
+        result[:, :, 1:] = out[:, :, 1:]
+        return AttentionOutput(result)
+
+
+@register_implementation
 class Sound(_Faulty):
     name = "sound"

@@ -1,0 +1,286 @@
+"""One problem with all its implementations: certify and verify each, then time them interleaved.
+
+This is the one module that catches every exception: it turns it into a record and drops the traceback, which
+would keep tensors alive.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bench.calls import differentiable, make_step
+from bench.cell import Cell, finished_record
+from bench.certificate import Certificate, attend_with, certificate_problem, certify, checks_reason
+from bench.checks import affordable_checks, run_checks
+from bench.errors import Unavailable, Unsupported
+from bench.implementation import implementations
+from bench.inputs import make_inputs, place_inputs, poison
+from bench.numerics import agree, row_errors
+from bench.probes import Probe
+from bench.problem import Problem
+from bench.record import Agreement, Ceilings, Record, Status
+from bench.reference import Reference, naive_yardstick, reference
+from bench.sweep import Case
+from bench.timing import Clock, Samples, SamplingPlan, interleave
+
+if TYPE_CHECKING:
+    import torch
+
+Failure = tuple[Status, str]
+"""Status and reason of a case that is over."""
+
+
+class DeviceBrokenError(Exception):
+    """A case left the GPU unusable for this process; its record is attached."""
+
+    def __init__(self, index: int, record: Record) -> None:
+        """Carry the finished record of the case."""
+        super().__init__(record.reason)
+        self.index, self.record = index, record
+
+
+@dataclass
+class Setting:
+    """What all rungs of one worker share."""
+
+    device: str
+    """Device type."""
+    device_name: str
+    """As stored."""
+    clock: Clock
+    probe: Probe | None
+    """None where the device offers no exact reading of memory."""
+    plan: SamplingPlan
+    process: int
+    """Number of this process, stored with each sample."""
+    ceilings: Ceilings | None
+    rng: random.Random
+    announce: Callable[[int], None]
+    """Told which case comes next (its index), or ``SHARED`` for work of all cases."""
+    certificates: dict[tuple[str, str], Certificate] = field(default_factory=dict)
+    """By implementation and key of the certificate problem; made once per process."""
+
+
+SHARED = -1
+"""Index that announces work for all cases of a rung (inputs, reference)."""
+
+
+class Rung:
+    """One problem of a ladder. ``first`` is the index of its first case."""
+
+    def __init__(self, setting: Setting, first: int, cases: list[Case]) -> None:
+        """Take the cases of one problem."""
+        self.setting, self.first, self.cases = setting, first, cases
+        self.problem: Problem = cases[0].problem
+        self.cells: dict[str, Cell] = {}
+
+    def run(self) -> Iterator[tuple[int, Record]]:
+        """Finish every case of the rung, each exactly once.
+
+        Raises:
+            DeviceBrokenError: if a case broke the GPU; the cases after it are not finished.
+        """
+        for offset, case in enumerate(self.cases):
+            cell = Cell(self.first + offset, case, implementations.get(case.implementation))
+            self.cells[case.implementation] = cell
+            refused = self._refusal(cell)
+            if refused is not None:
+                yield self._finish(cell, *refused)
+        if not self.cells:
+            return
+        self.setting.announce(SHARED)
+        started = time.perf_counter()
+        logical = make_inputs(self.problem)
+        exact, naive = reference(self.problem, logical), naive_yardstick(self.problem, logical)
+        share_s = (time.perf_counter() - started) / len(self.cells)
+        for cell in list(self.cells.values()):
+            started, before = time.perf_counter(), cell.measure_s
+            failed = self._attempt(cell, partial(self._verify, cell, exact, naive))
+            cell.verify_s = time.perf_counter() - started - (cell.measure_s - before) + share_s
+            if failed is not None:
+                yield self._finish(cell, *failed)
+        self.setting.announce(SHARED)
+        for cell in list(self.cells.values()):
+            if not cell.case.timed:
+                yield self._finish(cell, "verified", "this sweep verifies it without timing it")
+        yield from self._time()
+
+    def _refusal(self, cell: Cell) -> Failure | None:
+        """Why the case cannot be tried at all."""
+        try:
+            cell.version = cell.member.version()
+        except Unavailable as error:
+            return "unavailable", str(error)
+        if self.setting.device not in cell.member.devices:
+            return "unavailable", f"runs on {' and '.join(cell.member.devices)} only"
+        if self.problem.direction != "fwd" and not cell.member.backward:
+            return "unsupported", "has no backward pass"
+        reason = cell.member.unsupported(self.problem, self.setting.device)
+        return None if reason is None else ("unsupported", reason)
+
+    def _certified(self, cell: Cell) -> Certificate:
+        """The certificate of this implementation for this kind of problem, made once per process."""
+        key = (cell.case.implementation, certificate_problem(self.problem).key)
+        if key not in self.setting.certificates:
+            self.setting.certificates[key] = certify(cell.member, self.problem, self.setting.device)
+        return self.setting.certificates[key]
+
+    def _verify(self, cell: Cell, exact: Reference, naive: Reference) -> Failure | None:
+        """Certify, judge the first call, run the checks that are due, and read memory and operators."""
+        member, device, problem = cell.member, self.setting.device, self.problem
+        certificate = self._certified(cell)
+        if certificate.reason is not None:
+            cell.agreement = certificate.agreement
+            return "incorrect", f"certificate {certificate.reason}"
+        inputs = differentiable(problem, place_inputs(make_inputs(problem), member.layout, device))
+        before = time.perf_counter_ns()
+        call = member.prepare(problem, inputs)
+        step = make_step(call, problem, inputs, member.layout)
+        cell.step, cell.prepare_ns = step, time.perf_counter_ns() - before
+        cell.mask_bytes, cell.notes = call.mask_bytes, dict(call.notes)
+        poison(problem, device)
+        results: list[dict[str, torch.Tensor]] = []
+        cell.first_call_ns = self.setting.clock.time_block(lambda: results.append(step.run().tensors()), 1)
+        got = results.pop()
+        agreement = agree(problem, exact, naive, got)
+        due = affordable_checks(problem)
+        checks = run_checks(problem, attend_with(member, device), due) if agreement.passed and due else {}
+        agreement = agreement.model_copy(
+            update={
+                "passed": agreement.passed and all(check.passed for check in checks.values()),
+                "checks": checks,
+                "rows": row_errors(problem, exact, got),
+                **_carried(certificate.agreement),
+            }
+        )
+        if self.setting.probe is not None:
+            before = time.perf_counter_ns()
+            cell.reading = self.setting.probe.read(step.run)
+            cell.measure_s += (time.perf_counter_ns() - before) / 1e9
+            agreement = agreement.model_copy(update={"ran": cell.reading.operators})
+        cell.agreement = agreement
+        if not agreement.passed:
+            return "incorrect", checks_reason(agreement)
+        wanted, ran = member.expects, agreement.ran
+        if cell.reading is not None and wanted and not any(w in operator for w in wanted for operator in ran):
+            cell.agreement = agreement.model_copy(update={"passed": False})
+            return "incorrect", f"backend: asked for {' or '.join(wanted)}, but {', '.join(ran) or 'nothing known'} ran"
+        return None
+
+    def _time(self) -> Iterator[tuple[int, Record]]:
+        """Time the verified implementations in interleaved rounds, with other inputs in every block."""
+        cells = dict(self.cells)
+        failures: dict[str, Failure] = {}
+
+        def attempt(name: str, block: Callable[[], int]) -> int | None:
+            elapsed: list[int] = []
+
+            def guarded() -> None:
+                step = cells[name].step
+                assert step is not None, "a cell that is timed was prepared"
+                step.negate()
+                elapsed.append(block())
+
+            failed = self._attempt(cells[name], guarded)
+            if failed is not None:
+                failures[name] = failed
+                return None
+            return elapsed[0]
+
+        runs = {name: cell.step.run for name, cell in cells.items() if cell.step is not None}
+        samples = interleave(runs, self.setting.clock, self.setting.plan, self.setting.rng, attempt)
+        for name in samples:
+            failed = self._attempt(cells[name], partial(self._still_computes, cells[name]))
+            if failed is not None:
+                failures[name] = failed
+        self.setting.announce(SHARED)
+        for name, cell in cells.items():
+            if name in failures:
+                yield self._finish(cell, *failures[name])
+            else:
+                yield self._finish(cell, "ok", None, samples[name])
+
+    def _still_computes(self, cell: Cell) -> Failure | None:
+        """After timing: negated inputs must give negated results, or the blocks timed something that was stored."""
+        import torch
+
+        assert cell.step is not None, "a cell that is timed was prepared"
+        name = "dv" if self.problem.direction == "bwd" else "out"
+        first = cell.step.run().tensors()[name].clone()
+        cell.step.negate()
+        second = cell.step.run().tensors()[name]
+        if torch.allclose(second, -first, rtol=1e-2, atol=1e-3 * float(first.abs().max())):
+            return None
+        agreement = cell.agreement
+        cell.agreement = None if agreement is None else agreement.model_copy(update={"passed": False})
+        return "incorrect", f"stale: {name} did not follow when the inputs changed between timed calls"
+
+    def _attempt(self, cell: Cell, action: Callable[[], Failure | None]) -> Failure | None:
+        """Run something of one implementation; what it raises becomes a status and a reason."""
+        self.setting.announce(cell.index)
+        try:
+            return action()
+        except Unsupported as error:
+            status: Status = "unsupported"
+            reason = str(error)
+            cell.agreement = None
+        except Exception as error:  # noqa: BLE001  # the one place: it becomes a record
+            status = "out_of_memory" if _is_out_of_memory(error) else "error"
+            reason = f"{type(error).__name__}: {error}"
+        gc.collect()
+        if self.setting.device == "cuda" and not _recovered():
+            raise DeviceBrokenError(*self._finish(cell, status, reason))
+        return status, reason
+
+    def _finish(
+        self, cell: Cell, status: Status, reason: str | None, samples: Samples | None = None
+    ) -> tuple[int, Record]:
+        """The record of a case that is done; its tensors are released."""
+        del self.cells[cell.case.implementation]
+        cell.step = None
+        setting = self.setting
+        record = finished_record(
+            cell,
+            setting.device,
+            setting.device_name,
+            status,
+            reason,
+            samples,
+            clock=setting.clock.name,
+            process=setting.process,
+            memory_method=None if setting.probe is None else setting.probe.name,
+            ceilings=setting.ceilings,
+        )
+        return cell.index, record
+
+
+def _carried(agreement: Agreement | None) -> dict[str, object]:
+    """What a record takes over from the certificate."""
+    if agreement is None:
+        return {}
+    names = ("deterministic", "batch_invariant", "certificate")
+    return {name: getattr(agreement, name) for name in names}
+
+
+def _recovered() -> bool:
+    """After a failure on a GPU, give memory back; False if the device is broken and only a new process can go on."""
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Python's, CUDA's, or the text that torch's CPU allocator raises as a plain RuntimeError."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
