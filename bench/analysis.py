@@ -115,6 +115,7 @@ COLUMNS: dict[str, str] = {
     "clock": "string",
     "first_call_ms": "Float64",
     "prepare_ms": "Float64",
+    "setup_ms": "Float64",
     "peak_bytes": "Int64",
     "output_bytes": "Int64",
     "workspace_bytes": "Int64",
@@ -199,6 +200,7 @@ def _row(run: Run, record: Record) -> dict[str, Any]:
             "clock": measurement.clock,
             "first_call_ms": ns_to_ms(measurement.first_call_ns),
             "prepare_ms": ns_to_ms(measurement.prepare_ns),
+            "setup_ms": None if measurement.setup_ns is None else ns_to_ms(measurement.setup_ns),
         }
         if measurement.memory is not None:
             memory = measurement.memory.model_dump()

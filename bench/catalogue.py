@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,18 +31,10 @@ def catalogue(family: str, versions: Versions | None = None) -> list[dict[str, A
 
 
 def _registry(family: str) -> Registry[Any]:
-    """The registry of a family whose members have a ``summary``."""
-    if family == "metrics":
-        from bench.metrics import metrics
-
-        return metrics
-    if family == "plots":
-        from bench.plots import plots
-
-        return plots
-    from bench.probes import probes
-
-    return probes
+    """The registry of a family whose members have a ``summary``; it bears the family's name in its package."""
+    registry = getattr(importlib.import_module(f"bench.{family}"), family)
+    assert isinstance(registry, Registry), f"bench.{family}.{family} is the registry of the family"
+    return registry
 
 
 def _implementations(versions: Versions | None) -> list[dict[str, Any]]:

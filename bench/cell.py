@@ -36,6 +36,7 @@ class Cell:
     agreement: Agreement | None = None
     reading: Reading | None = None
     prepare_ns: int = 0
+    setup_ns: int | None = None
     first_call_ns: int = 0
     verify_s: float = 0.0
     measure_s: float = 0.0
@@ -70,8 +71,8 @@ def finished_record(
         measurement = _measurement(
             cell, device, samples, measured["clock"], measured["process"], measured["memory_method"]
         )
-        seconds = ns_to_s(median(samples.ns)) / samples.calls
-        flags = stability_flags(samples.ns) + impossible_flag(cell.case.problem, seconds, measured["ceilings"])
+        doubt = impossible_flag(cell.case.problem, seconds_per_call(samples), measured["ceilings"])
+        flags = stability_flags(samples.ns) + doubt
     return make_record(
         cell.case,
         device_name,
@@ -85,6 +86,11 @@ def finished_record(
         verify_s=cell.verify_s,
         measure_s=cell.measure_s,
     )
+
+
+def seconds_per_call(samples: Samples) -> float:
+    """Median latency."""
+    return ns_to_s(median(samples.ns)) / samples.calls
 
 
 def make_record(
@@ -162,5 +168,6 @@ def _measurement(
         clock=clock,
         first_call_ns=cell.first_call_ns,
         prepare_ns=cell.prepare_ns,
+        setup_ns=cell.setup_ns,
         memory=memory,
     )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LONG, SHORT = 160, 97
 """Lengths of the certificate problem: two and a half blocks of 64, and a length that is no multiple of anything."""
-SLOW_PREPARE_S = 2.0
+SLOW_PREPARE_NS = 2_000_000_000
 """Where preparing a call takes longer (compilation), the batch is not taken apart: it would be compiled once more."""
 
 
@@ -41,6 +41,8 @@ class Certificate:
     """Errors and checks; None if the implementation cannot take the small problem."""
     reason: str | None
     """Why it failed; None if it passed or could not be tried."""
+    setup_ns: int | None = None
+    """Preparing and first calling the small problem; None if it could not be tried."""
 
 
 def certificate_problem(problem: Problem) -> Problem:
@@ -85,15 +87,15 @@ def certify(member: Implementation, problem: Problem, device: str) -> Certificat
         return Certificate(small, None, None)
     attend, logical = attend_with(member, device), make_inputs(small)
     try:
-        started = time.perf_counter()
+        started = time.perf_counter_ns()
         got = {name: tensor.to("cpu").clone() for name, tensor in attend(small, logical).items()}
-        slow = time.perf_counter() - started > SLOW_PREPARE_S
+        setup_ns = time.perf_counter_ns() - started
     except Unsupported:
         return Certificate(small, None, None)
     agreement = agree(small, reference(small, logical), naive_yardstick(small, logical), got)
     checks = run_checks(small, attend)
     again = attend(small, logical)
-    alone = None if slow or small.batch_size < 2 else _alone(small, logical, attend, got)
+    alone = None if setup_ns > SLOW_PREPARE_NS or small.batch_size < 2 else _alone(small, logical, attend, got)
     agreement = agreement.model_copy(
         update={
             "passed": agreement.passed and all(check.passed for check in checks.values()),
@@ -104,7 +106,7 @@ def certify(member: Implementation, problem: Problem, device: str) -> Certificat
         }
     )
     reason = None if agreement.passed else f"on {small.key}: {checks_reason(agreement)}"
-    return Certificate(small, agreement, reason)
+    return Certificate(small, agreement, reason, setup_ns)
 
 
 def checks_reason(agreement: Agreement) -> str:

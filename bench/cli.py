@@ -32,7 +32,7 @@ app = App(
 RESULTS = Path("results/runs")
 REPORTS = Path("reports")
 
-Family = Literal["implementations", "masks", "sweeps", "metrics", "probes", "plots"]
+Family = Literal["implementations", "masks", "sweeps", "checks", "mutants", "metrics", "probes", "plots"]
 
 
 @Parameter(name="*")

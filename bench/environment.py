@@ -51,7 +51,13 @@ def worker_variables(allocator: str) -> dict[str, str]:
     return {**ALLOCATORS[allocator], "OMP_WAIT_POLICY": "PASSIVE"}
 
 
-def read_environment(device: str, allocator: str, torch_threads: int | None, torch_build: str | None) -> Environment:
+def read_environment(
+    device: str,
+    allocator: str,
+    torch_threads: int | None,
+    torch_build: str | None,
+    float32_products: str | None = None,
+) -> Environment:
     """Describe this machine.
 
     Args:
@@ -59,6 +65,7 @@ def read_environment(device: str, allocator: str, torch_threads: int | None, tor
         allocator: name of the allocator setting that workers use.
         torch_threads: as a worker reports it.
         torch_build: as a worker reports it.
+        float32_products: torch's setting, as a worker reports it.
     """
     gpus, reason = _gpus()
     commit, dirty = _git_state()
@@ -72,6 +79,7 @@ def read_environment(device: str, allocator: str, torch_threads: int | None, tor
         packages={name: _version(name) for name in PACKAGES},
         torch_threads=torch_threads,
         torch_build=torch_build,
+        float32_products=float32_products,
         gpus=gpus,
         gpus_reason=reason,
         device=device,

@@ -35,7 +35,7 @@ SMALLEST: dict[str, float] = {"float32": 2.0**-149, "float16": 2.0**-24, "bfloat
 """Smallest positive number; a weight below half of it is lost."""
 
 NOISE_DEVIATIONS = 5
-"""Standard deviations of the noise that D brings into dq and dk: the largest of a million entries stays within them."""
+"""Standard deviations of D's noise allowed in dq and dk: the largest of a million entries is expected at 4.9."""
 
 SCORE_ALLOWANCE = 2.0**-9
 """Rounding of large scores explains at most this relative error; beyond it a result is wrong, not rounded."""

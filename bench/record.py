@@ -160,7 +160,10 @@ class Measurement(_Model):
     first_call_ns: int = Field(ge=0)
     """The first call after ``prepare``, which pays for lazy initialisation; never part of the samples."""
     prepare_ns: int = Field(ge=0)
-    """Building masks, scratch and compiled code."""
+    """Building masks and scratch for this problem, and what compilation its sizes still need."""
+    setup_ns: int | None = Field(default=None, ge=0)
+    """Preparing and first calling the certificate problem: what a fresh process pays once for this kind of problem
+    (compilation, above all); null where there was no certificate problem."""
     memory: Memory | None
     """Peak memory; null where the device offers no exact method."""
 
@@ -284,6 +287,8 @@ class Environment(_Model):
     """Threads that torch uses within an operator."""
     torch_build: str | None
     """``cpu`` or the CUDA or ROCm version torch was built for."""
+    float32_products: str | None = None
+    """torch's setting for float32 matrix products: ``highest`` is IEEE float32, ``high`` and ``medium`` allow TF32."""
     gpus: tuple[Gpu, ...] | None
     """GPUs that NVML reports; null where it cannot be asked."""
     gpus_reason: str | None

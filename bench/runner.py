@@ -149,7 +149,9 @@ def run(request: Request, listener: Listener) -> Path:
                 sweep_title=sweep.title,
                 sweep_prose=sweep.prose,
                 cells=len(cases),
-                environment=read_environment(machine.device_name, request.allocator, machine.threads, machine.build),
+                environment=read_environment(
+                    machine.device_name, request.allocator, machine.threads, machine.build, machine.float32_products
+                ),
                 ceilings=machine.ceilings,
                 left_out=left_out,
                 resumed_from=request.resume.run_id if request.resume else None,

@@ -73,6 +73,8 @@ class Description:
     """Memory of the device that is free; None where nobody says."""
     threads: int
     """Threads that torch uses within an operator."""
+    float32_products: str
+    """torch's precision setting for float32 matrix products."""
     build: str
     """``cpu``, or the CUDA or ROCm version that torch was built for."""
     ceilings: Ceilings | None
@@ -147,6 +149,7 @@ def describe(device: str | None, load: tuple[Path, ...], ceilings: bool, connect
             problem=problem,
             free_bytes=torch.cuda.mem_get_info()[0] if on_gpu else available_memory_bytes(),
             threads=torch.get_num_threads(),
+            float32_products=torch.get_float32_matmul_precision(),
             build=torch.version.cuda or torch.version.hip or "cpu",
             ceilings=measure_ceilings(chosen, list(DTYPE_BYTES)) if ceilings and problem is None else None,
             versions={name: _version(member) for name, member in implementations.items()},

@@ -40,7 +40,7 @@ class NaiveCompiled:
     layout: Layout = "bhsd"
     devices = ("cpu", "cuda")
     backward = False
-    expects: tuple[str, ...] = ()
+    expects: tuple[str, ...] = ("CompiledFxGraph",)
 
     def version(self) -> str:
         """Version of torch."""

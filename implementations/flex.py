@@ -55,7 +55,7 @@ class Flex:
     layout: Layout = "bhsd"
     devices = ("cpu", "cuda")
     backward = True
-    expects: tuple[str, ...] = ()
+    expects: tuple[str, ...] = ("CompiledFxGraph",)
 
     def version(self) -> str:
         """Version of torch."""

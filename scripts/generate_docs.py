@@ -18,6 +18,8 @@ from bench.masks import masks
 from bench.problem import Problem
 from bench.record import (
     Agreement,
+    Ceilings,
+    CheckResult,
     Environment,
     Flag,
     Gpu,
@@ -36,10 +38,12 @@ MODELS = (
     RunHeader,
     Environment,
     Gpu,
+    Ceilings,
     Record,
     Problem,
     Agreement,
     TensorError,
+    CheckResult,
     Measurement,
     Memory,
     Flag,

@@ -140,12 +140,18 @@ def handles(rows: Iterable[Row], looks: dict[str, Style], text: Callable[[str], 
     return [line_entry(printable(name, 28) + (text(name) if text else ""), **_line(looks[name])) for name in names]
 
 
+def _status(row: Row) -> str:
+    """Status in words; ``impossible`` where a time exists that cannot be believed."""
+    impossible = row["latency_ms"] is not None and not row["sound"]
+    return "impossible" if impossible else str(row["status"]).replace("_", " ")
+
+
 def note_absent(axes: Axes, panel: Panel, everything: Iterable[Row]) -> None:
     """Small print in the lower right corner: which implementations have no line here, and their status."""
     keys = {tuple(row[name] for name in LADDER) for row in panel.rows}
     there = {row["implementation"] for row in panel.rows}
     absent = {
-        row["implementation"]: row["status"].replace("_", " ")
+        row["implementation"]: _status(row)
         for row in everything
         if row["implementation"] not in there and tuple(row[name] for name in LADDER) in keys
     }

@@ -59,13 +59,13 @@ def probe_for(device: str) -> tuple[Probe | None, str | None]:
     return None, "; ".join(reasons) or f"no probe reads memory on {device}"
 
 
-WORK_WORDS = ("attention", "flash", "flex", "softmax", "mm", "matmul", "exp", "fused", "triton")
+WORK_WORDS = ("attention", "flash", "flex", "softmax", "mm", "matmul", "exp", "fused", "triton", "fxgraph")
 """An operator whose name holds one of these did arithmetic of attention; the others are views and allocations."""
 
 
 def working_operators(names: set[str]) -> tuple[str, ...]:
     """The operators among ``names`` that did arithmetic; if some are attention operators, those alone."""
-    # Names that begin with ## are annotations of the profiler and hold hashes.
-    work = {name for name in names if any(w in name.lower() for w in WORK_WORDS) and not name.startswith("##")}
+    plain = {"CompiledFxGraph" if "CompiledFxGraph" in name else name for name in names}  # drops its hash
+    work = {name for name in plain if any(word in name.lower() for word in WORK_WORDS)}
     fused = {name for name in work if "attention" in name.lower() or "flash" in name.lower()}
     return tuple(sorted(fused or work))

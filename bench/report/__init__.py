@@ -13,12 +13,14 @@ from bench.plots import Drawing, Reading, draw_all, save
 from bench.report.cells import cell_table, reasons, repeat_command, status_counts
 from bench.report.findings import findings
 from bench.results import Run
-from bench.units import format_bytes
+from bench.units import format_bytes, significant
 
 __all__ = ["build_report", "repeat_command", "summary_text"]
 
 EMBED_BYTES = 6_000_000
 """Figures beyond this many bytes in all are linked instead of embedded, so that the page opens quickly."""
+COLOURS = 256
+"""Colours of a figure: all that a palette can hold, more than lines, bars and the edges of letters need."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,6 @@ def build_report(runs: Sequence[Run], folder: Path) -> Path:
         counts=counts,
         reasons=reasons(reading.rows),
         cells=cell_table(reading),
-        left_out=[(run.run_id, run.header.left_out) for run in runs if run.header.left_out],
     )
     path = folder / "index.html"
     try:
@@ -102,7 +103,7 @@ def _figures(reading: Reading, folder: Path) -> tuple[tuple[list[tuple[str, list
     for plot, drawings in drawn:
         images = []
         for drawing in drawings:
-            path = save(_unique(drawing, taken), folder)
+            path = _with_palette(save(_unique(drawing, taken), folder))
             raw = path.read_bytes()
             embed = len(raw) * 4 // 3 <= budget
             budget -= len(raw) * 4 // 3 if embed else 0
@@ -111,6 +112,16 @@ def _figures(reading: Reading, folder: Path) -> tuple[tuple[list[tuple[str, list
             images.append(_Image(source, path.name, drawing.caption, drawing.alt))
         sections.append((plot.title, images))
     return (sections, missing), all_embedded
+
+
+def _with_palette(path: Path) -> Path:
+    """Rewrite a PNG with a palette of :data:`COLOURS`: a third of the bytes, and lines and text look the same."""
+    from PIL import Image  # matplotlib itself writes PNG files with it
+
+    with Image.open(path) as image:
+        palette = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+        palette.save(path, "PNG", optimize=True)
+    return path
 
 
 def _unique(drawing: Drawing, taken: set[str]) -> Drawing:
@@ -168,7 +179,20 @@ def _environment(run: Run) -> dict[str, str]:
         "git commit": f"{env.git_commit}{state}" if env.git_commit else "- (not a git checkout)",
     }
     shown |= {f"package {name}": version or "not installed" for name, version in env.packages.items()}
-    return shown | {f"variable {name}": value for name, value in env.variables.items()}
+    shown |= {f"variable {name}": value for name, value in env.variables.items()}
+    return shown | _ceilings(run) | {f"not planned: {name}": why for name, why in run.header.left_out.items()}
+
+
+def _ceilings(run: Run) -> dict[str, str]:
+    """What the machine can do at most, measured at the start of the run; empty if it was not."""
+    ceilings = run.header.ceilings
+    if ceilings is None:
+        return {}
+    rates = {
+        f"ceiling {dtype}": f"{significant(rate / 1e9)} GFLOP/s in matrix products"
+        for dtype, rate in ceilings.flop_per_s.items()
+    }
+    return rates | {"ceiling of memory": f"{significant(ceilings.bytes_per_s / 1e9)} GB/s copied, read and written"}
 
 
 ALLOCATORS = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bench.metrics import Row, metrics
 from bench.plots import Reading
-from bench.record import Flag, Record, RunHeader
+from bench.record import Agreement, Record, RunHeader
 from bench.report.findings import FAILED
 from bench.units import format_bytes, format_ms, significant
 
@@ -59,7 +59,8 @@ class Field:
 class CellRow:
     """One row of the table."""
 
-    status: str
+    looks: str
+    """Classes of the row: its status, and ``impossible`` where its time cannot be believed."""
     fields: list[Field]
     command: str
 
@@ -109,7 +110,7 @@ def cell_table(reading: Reading) -> CellTable:
     for row in rows:
         record = reading.record(row)
         command = repeat_command(record, headers[row["run_id"]])
-        shown.append(CellRow(row["status"], _fields(row, record.flags), command))
+        shown.append(CellRow(_looks(row), _fields(row, record), command))
     return CellTable(_heads(), shown, left_out)
 
 
@@ -128,11 +129,16 @@ def _heads() -> list[tuple[str, str]]:
         ("error", "largest absolute difference of the output from float64"),
         ("of limit", "that error over its limit"),
         ("RMSE/naive", "root mean square error over that of naive arithmetic in the same dtype"),
+        ("valid, padded", "largest error over valid and over padded queries apart, for self-attention with padding"),
+        ("checks", "structured checks passed at this size, and the small problem that certified the implementation"),
+        ("same bits", "whether a repeated call gave the same bits (again), and a batch item computed alone (alone)"),
+        ("ran", "operators that the verified call dispatched: the receipt"),
         *((metrics.get(name).title, f"{metrics.get(name).better} is better") for name in DERIVED),
     ]
 
 
-def _fields(row: Row, flags: Sequence[Flag]) -> list[Field]:
+def _fields(row: Row, record: Record) -> list[Field]:
+    flags = record.flags
     why = row["reason"] or f"status {row['status']}"
     unmeasured = f"not measured: {why}"
     peak_why = unmeasured if row["latency_ms"] is None else "this device offers no exact method"
@@ -154,8 +160,39 @@ def _fields(row: Row, flags: Sequence[Flag]) -> list[Field]:
         _field(row["out_max_abs"], "{:.2g}".format, error_why),
         _field(share, "{:.0%}".format, error_why if row["out_max_abs"] is None else "judged by no limit"),
         _field(row["out_rmse_over_naive"], significant, "no naive arithmetic to compare with"),
+        *_gate_fields(record.agreement, f"not verified: {why}"),
         *(_field(metrics.get(name).value(row), significant, unmeasured) for name in DERIVED),
     ]
+
+
+def _gate_fields(agreement: Agreement | None, unverified: str) -> list[Field]:
+    """What the gate saw beside the errors: rows apart, checks, bits and the receipt."""
+    if agreement is None:
+        return [Field("-", "", unverified, number=False)] * 4
+    rows = [f"{name} {error.max_abs:.2g}" for name, error in agreement.rows.items() if error.max_abs is not None]
+    passed = [name for name, result in agreement.checks.items() if result.passed]
+    failed = [name for name, result in agreement.checks.items() if not result.passed]
+    checks = f"{len(passed)} of {len(agreement.checks)}" if agreement.checks else ""
+    checks += f" (failed: {', '.join(failed)})" if failed else ""
+    certified = f"certified on {agreement.certificate}" if agreement.certificate else "no certificate"
+    bits = {"again": agreement.deterministic, "alone": agreement.batch_invariant}
+    said = ", ".join(name if same else f"not {name}" for name, same in bits.items() if same is not None)
+    return [
+        _words(", ".join(rows), "no padded queries"),
+        Field(checks or "-", checks, f"{', '.join(passed) or 'none at this size'}; {certified}", number=False),
+        _words(said, "could not be tried"),
+        _words(", ".join(agreement.ran), "this device has no probe, or the call was refused before it"),
+    ]
+
+
+def _words(text: str, reason: str) -> Field:
+    """A text, or a dash with the reason."""
+    return Field(text, text, number=False) if text else Field("-", "", reason, number=False)
+
+
+def _looks(row: Row) -> str:
+    impossible = row["latency_ms"] is not None and not row["sound"]
+    return f"{row['status']} impossible" if impossible else str(row["status"])
 
 
 def _field(value: float | None, show: object, reason: str) -> Field:

@@ -54,6 +54,7 @@ def findings(reading: Reading) -> list[Finding]:
     return [
         *(finding for run in reading.runs for finding in _coverage(run)),
         *_failures(reading),
+        *_gate(reading),
         *_fastest(reading),
         *_memory_saved(reading),
         *_exponents(reading),
@@ -118,6 +119,29 @@ def _failures(reading: Reading) -> Iterator[Finding]:
         kept_out = "; kept out of every comparison" if name == "impossible" else ""
         said = f"{len(flagged)} measured {_cells(flagged)} flagged {name}: {_counts(flagged)}{kept_out}"
         yield Finding(f"{said}.", "bad")
+
+
+def _gate(reading: Reading) -> Iterator[Finding]:
+    """How many cells the structured checks vouch for, and whose bits are not the same each time."""
+    right = [row for row in reading.rows if row["status"] in ("ok", "verified")]
+    judged = [(row, agreement) for row in right if (agreement := reading.record(row).agreement) is not None]
+    certified = sum(agreement.certificate is not None for _, agreement in judged)
+    if not certified:
+        return
+    checked = sum(bool(agreement.checks) for _, agreement in judged)
+    yield Finding(
+        f"{certified} of {len(right)} cells judged correct were certified first: their implementation passed every "
+        f"structured check on a small problem of the same kind. {checked} passed such checks at their own size too.",
+        "good" if certified == len(right) else "plain",
+    )
+    varying = [row for row, agreement in judged if agreement.deterministic is False]
+    if varying:
+        yield Finding(f"{len(varying)} {_cells(varying)} not the same bit by bit when repeated: {_counts(varying)}.")
+    else:
+        yield Finding("No implementation gave other bits when its call was repeated.", "good")
+    batched = [row for row, agreement in judged if agreement.batch_invariant is False]
+    if batched:
+        yield Finding(f"A batch item computed alone has other bits than in a batch: {_counts(batched)}.")
 
 
 def _fastest(reading: Reading) -> Iterator[Finding]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from bench.cell import impossible_flag, make_record, stability_flags
 from bench.ceilings import measure_ceilings
+from bench.cell import impossible_flag, make_record, stability_flags
 from bench.problem import Problem
 from bench.record import Ceilings
 from bench.sweep import Case
@@ -50,6 +52,25 @@ def test_ceilings_of_this_machine_are_positive_and_order_dtypes_as_measured():
     ceilings = measure_ceilings("cpu", ["float32", "bfloat16"])
     assert set(ceilings.flop_per_s) == {"float32", "bfloat16"}
     assert min(*ceilings.flop_per_s.values(), ceilings.bytes_per_s) > 1e6
+
+
+def test_a_ceiling_taken_in_a_busy_moment_is_measured_again_before_a_row_is_called_impossible(monkeypatch):
+    import bench.rung
+    from bench.rung import Rung
+    from bench.timing import Samples
+
+    problem = Problem(seqlen=1024)
+    seconds = problem.flop / 1e11
+    busy = Ceilings(flop_per_s={"float32": 2e10}, bytes_per_s=1e9)
+    monkeypatch.setattr(
+        bench.rung, "measure_ceilings", lambda device, dtypes: Ceilings(flop_per_s={"float32": 2e11}, bytes_per_s=1e12)
+    )
+    setting = SimpleNamespace(device="cpu", ceilings=busy)
+    rung = Rung(setting, 0, [Case(problem, "naive")])
+    rung._doubt_ceilings(Samples(calls=1, ns=[round(seconds * 1e9)] * 6))
+    assert setting.ceilings.flop_per_s == {"float32": 2e11}
+    rung._doubt_ceilings(Samples(calls=1, ns=[round(seconds * 1e8)] * 6))
+    assert impossible_flag(problem, seconds / 10, setting.ceilings)[0].name == "impossible"
 
 
 def test_long_reasons_are_cut_and_say_so():

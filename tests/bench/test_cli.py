@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from typing import get_args
 
 import pytest
 
-from bench.cli import main
+from bench.cli import Family, main
 from bench.sweep import load_sweep
 
 HEAVY = ("torch", "pandas", "matplotlib", "triton", "scipy")
@@ -28,7 +29,7 @@ def run(capsys, *words):
         ["--help"],
         ["run", "--help"],
         ["measure", "--dry-run"],
-        *(["list", family] for family in ("implementations", "masks", "sweeps", "metrics", "probes", "plots")),
+        *(["list", family] for family in get_args(Family)),
     ],
 )
 def test_help_list_and_plan_never_import_the_heavy_packages(words):
@@ -149,3 +150,16 @@ def test_lists_come_in_every_format(capsys):
     assert [json.loads(line)["name"] for line in out.splitlines()] == names
     _, out, _ = run(capsys, "list", "masks", "--format", "markdown")
     assert out.startswith("| name |")
+
+
+def test_every_family_says_in_a_sentence_what_each_member_is(capsys):
+    import json
+
+    for family in get_args(Family):
+        _, out, _ = run(capsys, "list", family, "--format", "json")
+        rows = json.loads(out)
+        assert rows, family
+        for row in rows:
+            assert len(row.get("summary") or row["title"]) > 10, row
+    _, out, _ = run(capsys, "list", "mutants", "--format", "json")
+    assert len(json.loads(out)) >= 16

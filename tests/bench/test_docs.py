@@ -72,6 +72,41 @@ def test_every_verb_has_help_and_stands_in_the_readme() -> None:
         assert re.search(rf"attention-bench {verb}\b|`{verb}`", README), verb
 
 
+def test_the_readme_tables_name_every_sweep_family_and_measuring_option() -> None:
+    from dataclasses import fields
+
+    from bench.cli import Family, Measuring
+    from bench.sweep import sweep_names
+
+    verbs = README.partition("## Verbs")[2].partition("\n## ")[0]
+    rows = set(re.findall(r"^\| `([^`]+)` \|", verbs, re.MULTILINE))
+    assert {name for name in sweep_names() if not name.endswith("_cuda")} <= rows
+    (families,) = re.findall(r"^\| `list FAMILY` \| (.*?) \|", verbs, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", families)) == set(get_args(Family))
+    named = set(re.findall(r"`--([a-z-]+)", verbs))
+    assert {field.name.replace("_", "-") for field in fields(Measuring)} <= named
+
+
+def test_the_methodology_gives_each_check_and_each_rule_its_line() -> None:
+    from bench.checks import checks
+    from bench.numerics import LSE_LIMIT_EPS, NOISE_DEVIATIONS, SCORE_ALLOWANCE
+    from bench.rules import RULES
+
+    page = (ROOT / "docs" / "methodology.md").read_text(encoding="utf-8")
+    for name in (*checks.names(), *RULES):
+        assert re.search(rf"^\| `?{name}`? \|", page, re.MULTILINE), name
+    assert (LSE_LIMIT_EPS, NOISE_DEVIATIONS, SCORE_ALLOWANCE) == (16, 5, 2**-9), "methodology.md justifies these"
+    assert "16 · ε(float32)" in page and "five standard deviations" in page and "2⁻⁹" in page
+
+
+def test_families_that_grow_by_a_file_stand_in_the_contributing_guide() -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for contract, example in re.findall(r"^\| an? [^|]+ \| `[^`]+` \| `([^`]+)` \| `([^`]+)` \|", guide, re.MULTILINE):
+        assert (ROOT / contract).is_file() and (ROOT / example).is_file(), (contract, example)
+    for family in ("implementations", "masks", "sweeps", "checks", "mutants", "metrics", "plots", "probes"):
+        assert f"{family}/NAME" in guide, family
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):

@@ -120,3 +120,4 @@ def test_receipt_names_the_fused_operator_or_else_the_arithmetic():
         "aten::_scaled_dot_product_flash_attention_for_cpu",
     )
     assert working_operators({"aten::empty", "aten::bmm", "aten::_softmax"}) == ("aten::_softmax", "aten::bmm")
+    assert working_operators({"## Call CompiledFxGraph f00d ##", "aten::view"}) == ("CompiledFxGraph",)

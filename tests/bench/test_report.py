@@ -8,12 +8,13 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import planted
 import pytest
 
 from bench.errors import NothingSelectedError, OutputError
-from bench.plots import Reading
-from bench.record import RunHeader
+from bench.plots import Reading, draw_all
+from bench.record import CheckResult, Record, RunHeader, TensorError
 from bench.report import build_report, repeat_command, summary_text
 from bench.report.cells import MAX_ROWS, cell_table
 from bench.report.findings import findings
@@ -70,7 +71,7 @@ def default(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Page]:
 def test_page_is_one_file_with_the_figures_beside_it(default: tuple[Path, Page]) -> None:
     path, html = default
     assert path.name == "index.html"
-    assert path.stat().st_size < 5_000_000
+    assert path.stat().st_size < 3_000_000
     pictures = sorted(file.name for file in path.parent.glob("*.png"))
     assert len(pictures) == len(html.images) >= 9
     assert all(str(image["src"]).startswith("data:image/png;base64,") for image in html.images)
@@ -109,6 +110,11 @@ def test_page_shows_machine_command_and_prose(default: tuple[Path, Page]) -> Non
         "attention-bench run --sweep default",
         "Naive attention stores all scores",
         "glibc's default",
+        "ceiling float3299.1 GFLOP/s in matrix products",
+        "ceiling bfloat16212 GFLOP/s",
+        "71.2 GB/s copied",
+        "not planned: flexnot part of the sweep default",
+        "2.47 to 2.57",
     ):
         assert words in text
 
@@ -165,13 +171,98 @@ def test_missing_numbers_are_dashes_with_reasons_never_zero(tmp_path: Path) -> N
     ]
     rows = [row for row in page([planted.run(records)], tmp_path).rows if row]
     numbers = slice(3, -1)
-    assert all(shown not in ("", "-") for shown, _ in rows[0][numbers])
+    assert [reason for shown, reason in rows[0][numbers] if shown in ("", "-")] == ["no padded queries"]
     for row, reason in zip(rows[1:], ("head_dim is too wide", "not timed", "predicted 9 GB"), strict=True):
         assert not [shown for shown, _ in row[numbers] if re.fullmatch(r"0(\.0*)?( \w+)?", shown)]
         dashes = [title for shown, title in row[numbers] if shown == "-"]
         assert len(dashes) >= 12
         assert all(dashes) and any(reason in str(title) for title in dashes)
         assert reason in row[2][0]
+
+
+def test_the_table_shows_what_the_gate_saw(tmp_path: Path) -> None:
+    rows_apart = {
+        name: TensorError(max_abs=error, rmse=None, rel_rmse=None, nonfinite=0, limit=None)
+        for name, error in (("valid", 1e-6), ("padded", 3e-6))
+    }
+    failing = {
+        "needle": CheckResult(passed=True, error=0.0, limit=1.0),
+        "row_sums": CheckResult(passed=False, error=2.0, limit=1.0),
+    }
+    records = [
+        planted.record("a", mask="padding(0.5)", judged=planted.agreement(rows=rows_apart, ran=("aten::_flash",))),
+        planted.record("b", judged=planted.agreement(deterministic=False, batch_invariant=False)),
+        planted.record("c", status="incorrect", judged=planted.agreement(passed=False, checks=failing)),
+        planted.record("d", status="unsupported", reason="too wide"),
+        planted.record(
+            "e", judged=planted.agreement(checks={}, deterministic=None, batch_invariant=None, certificate=None)
+        ),
+    ]
+    table = cell_table(Reading([planted.run(records)]))
+    titles = [title for title, _ in table.heads]
+    shown = [dict(zip(titles, row.fields, strict=True)) for row in table.rows]
+    columns = ("valid, padded", "checks", "same bits", "ran")
+    assert [shown[0][name].text for name in columns] == [
+        "valid 1e-06, padded 3e-06",
+        "1 of 1",
+        "again, alone",
+        "aten::_flash",
+    ]
+    assert "certified on B2-H4-T160-d64-float32-fwd-full" in shown[0]["checks"].reason
+    assert shown[1]["same bits"].text == "not again, not alone"
+    assert shown[2]["checks"].text == "1 of 2 (failed: row_sums)"
+    assert all(shown[3][name].text == "-" and "too wide" in shown[3][name].reason for name in columns)
+    assert shown[4]["checks"].text == shown[4]["same bits"].text == "-"
+    assert "no certificate" in shown[4]["checks"].reason
+
+
+def drawn_data(records: list[Record]) -> tuple[dict[str, tuple[list[list[float]], str]], dict[str, list[str]]]:
+    """By file stem: data of all lines with the caption, and the texts within the axes."""
+    lines, texts = {}, {}
+    for _, drawings in draw_all(Reading([planted.run(records)]))[0]:
+        for drawing in drawings:
+            panels = drawing.figure.axes
+            data = [np.asarray(line.get_xydata()).ravel().tolist() for panel in panels for line in panel.lines]
+            lines[drawing.stem] = (data, drawing.caption)
+            texts[drawing.stem] = [text.get_text() for panel in panels for text in panel.texts]
+    return lines, texts
+
+
+def test_impossible_rows_are_struck_out_and_leave_the_figures_as_they_are(tmp_path: Path) -> None:
+    honest = [
+        cell
+        for name in ("naive", "sdpa_flash")
+        for width in (64, 128)
+        for mask in ("full", "causal")
+        for cell in planted.ladder(planted.TIME_LAWS[name], name, head_dim=width, mask=mask)
+    ]
+    magic = [
+        planted.record("sdpa_math", length, 1e-4, head_dim=width, mask=mask, flags=[("impossible", "above the peak")])
+        for length in planted.LENGTHS
+        for width in (64, 128)
+        for mask in ("full", "causal")
+    ]
+    html = build_report([planted.run([*honest, *magic])], tmp_path).read_text(encoding="utf-8")
+    assert html.count('<tr class="ok impossible">') == len(magic) == 44
+    assert html.count('title="above the peak"') == 44
+
+    timed = {"latency_by_seqlen", "tflops_by_seqlen", "time_per_pair", "latency_by_width", "mask_cost"}
+    lines, _ = drawn_data(honest)
+    also, texts = drawn_data([*honest, *magic])
+    drawn = {stem: data for stem, data in lines.items() if stem.split("-")[0] in timed}
+    assert {stem.split("-")[0] for stem in drawn} == timed
+    assert {stem: also[stem] for stem in drawn} == drawn
+    shown = [text for stem, found in texts.items() if stem.startswith("speedup_heatmap") for text in found]
+    assert shown.count("impossible") == 44
+    (noted,) = [found for stem, found in texts.items() if stem.startswith("latency_by_seqlen")]
+    assert "sdpa_math: impossible" in noted
+
+    kept_out = "44 measured cells are flagged impossible: sdpa_math (44); kept out of every comparison."
+    without, found = summary_text([planted.run(honest)]), summary_text([planted.run([*honest, *magic])])
+    assert kept_out in found
+    for line in without.splitlines():
+        if "is fastest" in line or "grows as" in line:
+            assert line in found
 
 
 def test_markup_in_names_and_reasons_shows_literally(tmp_path: Path) -> None:

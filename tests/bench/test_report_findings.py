@@ -115,6 +115,24 @@ def test_failures_come_before_results_and_name_the_first() -> None:
     assert sentence(said(planted.record()), "No cell was incorrect").tone == "good"
 
 
+def test_certified_cells_are_counted_and_varying_bits_named() -> None:
+    found = said(planted.record("a"), planted.record("b", status="verified"), planted.record("c", status="incorrect"))
+    finding = sentence(found, "certified first")
+    assert finding.text.startswith("2 of 2 cells judged correct") and finding.tone == "good"
+    assert "2 passed such checks at their own size too" in finding.text
+    assert sentence(found, "No implementation gave other bits").tone == "good"
+    assert not any("computed alone" in finding.text for finding in found)
+
+    varying = planted.agreement(deterministic=False, batch_invariant=False, checks={})
+    bare = planted.agreement(certificate=None, deterministic=None, batch_invariant=None)
+    found = said(planted.record("a"), planted.record("b", judged=varying), planted.record("c", judged=bare))
+    finding = sentence(found, "certified first")
+    assert finding.text.startswith("2 of 3 cells judged correct") and finding.tone == "plain"
+    assert sentence(found, "not the same bit by bit").text == "1 cell is not the same bit by bit when repeated: b (1)."
+    assert sentence(found, "computed alone").text.endswith("than in a batch: b (1).")
+    assert not any("certified" in finding.text for finding in said(planted.record("c", judged=bare)))
+
+
 def test_unstable_cells_are_counted() -> None:
     found = said(planted.record(flags=[("unstable", "spread 9 %; see samples")]))
     assert sentence(found, "flagged unstable").text == "1 measured cell is flagged unstable: naive (1)."
