@@ -60,7 +60,7 @@ def _implementations(versions: Versions | None) -> list[dict[str, Any]]:
 def _masks() -> list[dict[str, Any]]:
     rows = []
     for name, member in masks.items():
-        parameters = ", ".join(f"{f.name}: {f.type}" for f in dataclasses.fields(member))  # type: ignore[arg-type]
+        parameters = ", ".join(f"{f.name}: {f.type}" for f in dataclasses.fields(member))  # type: ignore[arg-type]  # members are dataclasses
         rows.append(
             {"name": name, "parameters": parameters or "none", "summary": (member.__doc__ or "").splitlines()[0]}
         )

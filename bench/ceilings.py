@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from bench.record import Ceilings
 
@@ -45,12 +46,12 @@ def measure_ceilings(device: str, dtypes: Sequence[str]) -> Ceilings:
                 a = torch.randn(width, width, device=device).to(getattr(torch, dtype))
                 out = torch.empty_like(a)
                 torch.mm(a, a, out=out)
-                rate = max(rate, 2 * width**3 / best_s(lambda a=a, out=out: torch.mm(a, a, out=out)))  # type: ignore[misc]
+                rate = max(rate, 2 * width**3 / best_s(partial(torch.mm, a, a, out=out)))
             rates[dtype] = rate
         bandwidth = 0.0
         for count in COPY_BYTES:
             source = torch.zeros(count, dtype=torch.uint8, device=device)
             target = torch.empty_like(source)
             target.copy_(source)
-            bandwidth = max(bandwidth, 2 * count / best_s(lambda s=source, t=target: t.copy_(s)))  # type: ignore[misc]
+            bandwidth = max(bandwidth, 2 * count / best_s(partial(target.copy_, source)))
     return Ceilings(flop_per_s=rates, bytes_per_s=bandwidth)

@@ -137,5 +137,6 @@ def _alone(
     full, one = small.mask.row_range(0, small.mask_shape), small.mask.row_range(0, single.mask_shape)
     if full is None or one is None or not all((a == b).all() for a, b in zip(full, one, strict=True)):
         return None
-    first = AttentionInputs(*(None if t is None else t[:1] for t in (logical.q, logical.k, logical.v, logical.dout)))  # type: ignore[arg-type]
+    dout = None if logical.dout is None else logical.dout[:1]
+    first = AttentionInputs(logical.q[:1], logical.k[:1], logical.v[:1], dout)
     return all(torch.equal(together[name][:1], tensor.to("cpu")) for name, tensor in attend(single, first).items())

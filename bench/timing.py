@@ -15,6 +15,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any, Protocol
 
@@ -157,7 +158,7 @@ def interleave(
         rng.shuffle(order)
         for name in order:
             calls = samples[name].calls
-            elapsed = attempt(name, lambda name=name, calls=calls: clock.time_block(runs[name], calls))  # type: ignore[misc]
+            elapsed = attempt(name, partial(clock.time_block, runs[name], calls))
             if elapsed is None:
                 del samples[name]
                 continue

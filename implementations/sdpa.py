@@ -81,7 +81,7 @@ class Sdpa:
 
     def prepare(self, problem: Problem, inputs: AttentionInputs) -> Call:
         """Build the mask and try the kernel once: small on the CPU, in full on a GPU."""
-        import torch.nn.functional as F  # noqa: N812
+        import torch.nn.functional as F  # noqa: N812  # its usual name
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         backend, way = getattr(SDPBackend, self.backend), mask_way(problem)

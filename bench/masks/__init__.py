@@ -315,7 +315,7 @@ def _build(name: str, args: list[Any], kwargs: dict[str, Any], text: str) -> Mas
     try:
         return member(*args, **kwargs)
     except TypeError as error:
-        fields = ", ".join(field.name for field in dataclasses.fields(member))  # type: ignore[arg-type]
+        fields = ", ".join(field.name for field in dataclasses.fields(member))  # type: ignore[arg-type]  # as above
         raise MaskError(
             f"mask {name} must be given its parameters ({fields or 'none'}), got {text!r}. "
             "See `attention-bench list masks`."

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bench.masks import Intersection, Mask, attended_pairs, dense_rows, parse_mask
+from bench.masks.sliding_window import SlidingWindow
 from bench.mutants import CORRECT, Mutant, correct_keep, keep_of, mutants
 from bench.problem import Problem
 
@@ -67,7 +68,7 @@ _exchanged(
 _exchanged(
     "window_off_by_one",
     "the window is one key too wide",
-    lambda p: _with(p, lambda m: f"sliding_window({m.window + 1})" if m.name == "sliding_window" else m.spec),  # type: ignore[attr-defined]
+    lambda p: _with(p, lambda m: f"sliding_window({m.window + 1})" if isinstance(m, SlidingWindow) else m.spec),
     lambda p: _has(p, "sliding_window"),
 )
 

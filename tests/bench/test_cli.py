@@ -44,17 +44,19 @@ def test_help_list_and_plan_never_import_the_heavy_packages(words):
 
 
 def test_start_up_takes_at_most_a_quarter_of_importing_torch():
-    def seconds(*words):
-        best = float("inf")
-        for _ in range(3):
+    commands = {
+        "torch": ["-c", "import torch"],
+        "help": ["-m", "bench", "--help"],
+        "list": ["-m", "bench", "list", "implementations"],
+    }
+    best = dict.fromkeys(commands, float("inf"))
+    for _ in range(5):  # in turns, so that a busy moment of the machine meets all of them
+        for name, words in commands.items():
             start = time.perf_counter()
             subprocess.run([sys.executable, *words], check=True, capture_output=True)
-            best = min(best, time.perf_counter() - start)
-        return best
-
-    torch_s = seconds("-c", "import torch")
-    assert seconds("-m", "bench", "--help") / torch_s <= 0.25
-    assert seconds("-m", "bench", "list", "implementations") / torch_s <= 0.25
+            best[name] = min(best[name], time.perf_counter() - start)
+    assert best["help"] / best["torch"] <= 0.25
+    assert best["list"] / best["torch"] <= 0.25
 
 
 @pytest.mark.parametrize(
