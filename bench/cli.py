@@ -297,7 +297,7 @@ def _measure(filters: Filters, measuring: Measuring, *, timed: bool) -> tuple[Pa
     from bench.results import find_run, read_run
     from bench.runner import Request, plan_lines
     from bench.runner import run as run_request
-    from bench.sweep import Selection, load_sweep
+    from bench.sweep import Selection, load_sweep, parse_duration
 
     for path in measuring.load:
         load_file(path)
@@ -312,7 +312,7 @@ def _measure(filters: Filters, measuring: Measuring, *, timed: bool) -> tuple[Pa
         allocator=measuring.allocator,
         timed=timed,
         case_timeout_s=measuring.case_timeout,
-        time_budget_s=None if measuring.time_budget is None else _seconds(measuring.time_budget),
+        time_budget_s=None if measuring.time_budget is None else parse_duration(measuring.time_budget),
         resume=None if measuring.resume is None else read_run(find_run(measuring.resume, measuring.output)),
         load=measuring.load,
         seed=measuring.seed,
@@ -366,18 +366,6 @@ def _ensure_folder(folder: Path) -> None:
     from bench.results import ensure_folder
 
     ensure_folder(folder)
-
-
-def _seconds(text: str) -> float:
-    """``90s``, ``5m``, ``1h`` or a bare number of seconds."""
-    factor = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
-    try:
-        value = float(text[:-1]) * factor if factor else float(text)
-    except ValueError:
-        value = -1.0
-    if value <= 0:
-        raise UsageError(f"--time-budget must be a positive duration, got {text!r}. Write for example 90s, 5m or 1h.")
-    return value
 
 
 def _say(text: str) -> None:

@@ -29,6 +29,8 @@ UNIT_ROUNDOFF: dict[str, float] = {"float32": 2.0**-24, "float16": 2.0**-11, "bf
 CHUNK_ENTRIES = 1 << 20
 """Score entries held at once, over all heads: 8 MB in float64, which stays in the last-level cache.
 """
+GPU_CHUNK_ENTRIES = 1 << 26
+"""The same on a GPU: 512 MB in float64, enough to fill it."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class _Chunk:
 
 
 def reference(problem: Problem, inputs: AttentionInputs) -> Reference:
-    """Compute ``problem`` in float64 from ``inputs`` in the logical order (layout ``bhsd``), any device.
+    """Compute ``problem`` in float64 from inputs in the logical order (layout ``bhsd``), on their device.
 
     Returns:
         Float64 tensors on the CPU.
@@ -139,20 +141,21 @@ def _evaluate(problem: Problem, inputs: AttentionInputs, *, storage: torch.dtype
 
     def grouped(tensor: torch.Tensor) -> torch.Tensor:
         """Query-side tensor as ``(batch_size, num_heads_kv, group, seqlen_q, width)``."""
-        blocks: torch.Tensor = tensor.detach().to("cpu", compute).unflatten(1, (problem.num_heads_kv, -1))
+        blocks: torch.Tensor = tensor.detach().to(compute).unflatten(1, (problem.num_heads_kv, -1))
         return blocks
 
-    q, k, v = grouped(inputs.q), inputs.k.detach().to("cpu", compute), inputs.v.detach().to("cpu", compute)
+    device = inputs.q.device
+    q, k, v = grouped(inputs.q), inputs.k.detach().to(compute), inputs.v.detach().to(compute)
     dout = None if problem.direction == "fwd" or inputs.dout is None else grouped(inputs.dout)
-    out = torch.zeros((*q.shape[:-1], problem.head_dim_v), dtype=storage)
-    lse = torch.full(q.shape[:-1], -torch.inf, dtype=compute)
+    out = torch.zeros((*q.shape[:-1], problem.head_dim_v), dtype=storage, device=device)
+    lse = torch.full(q.shape[:-1], -torch.inf, dtype=compute, device=device)
     grads = None if dout is None else tuple(torch.zeros_like(tensor) for tensor in (q, k, v))
     noise = (
         None if grads is None or compute != torch.float64 else _Noise(torch.zeros_like(k), UNIT_ROUNDOFF[problem.dtype])
     )
     max_abs_score = 0.0
 
-    for chunk in _chunks(problem):
+    for chunk in _chunks(problem, device):
         at = (chunk.batch, slice(None), slice(None), chunk.rows)
         keys = (chunk.batch, slice(None), chunk.keys)
         p, lse[at], largest = _weights(q[at], k[keys], chunk.hidden, problem.softmax_scale, storage)
@@ -169,12 +172,12 @@ def _evaluate(problem: Problem, inputs: AttentionInputs, *, storage: torch.dtype
 
     flat = [None] * 3 if grads is None else [grads[0].flatten(1, 2), grads[1], grads[2]]
     return Reference(
-        out.flatten(1, 2),
-        lse.flatten(1, 2),
+        out.flatten(1, 2).cpu(),
+        lse.flatten(1, 2).cpu(),
         max_abs_score,
         0.0 if noise is None else math.sqrt(noise.dq),
         0.0 if noise is None else math.sqrt(float(noise.dk.max())),
-        *(None if tensor is None else tensor.to(storage) for tensor in flat),
+        *(None if tensor is None else tensor.to("cpu", storage) for tensor in flat),
     )
 
 
@@ -220,17 +223,18 @@ def _gradients(
     return dq, dk, dv, largest
 
 
-def _chunks(problem: Problem) -> Iterator[_Chunk]:
+def _chunks(problem: Problem, device: torch.device) -> Iterator[_Chunk]:
     """Cut the rows of each batch item into chunks of about :data:`CHUNK_ENTRIES` scores over all heads."""
-    shape, tables = problem.mask_shape, mask_tables(problem, "cpu")
-    step = max(1, CHUNK_ENTRIES // (shape.num_heads * shape.seqlen_k))
+    shape, tables = problem.mask_shape, mask_tables(problem, device)
+    entries = CHUNK_ENTRIES if device.type == "cpu" else GPU_CHUNK_ENTRIES
+    step = max(1, entries // (shape.num_heads * shape.seqlen_k))
     for batch in range(shape.batch_size):
         bounds = problem.mask.row_range(batch, shape)
         for first in range(0, shape.seqlen_q, step):
             rows = slice(first, min(first + step, shape.seqlen_q))
             if bounds is None:
                 keys = slice(0, shape.seqlen_k)
-                heads = [mask_block(problem, tables, batch, h, rows, keys) for h in range(shape.num_heads)]
+                heads = [mask_block(problem, tables, batch, h, rows, keys, device) for h in range(shape.num_heads)]
                 yield _Chunk(batch, rows, keys, _hidden(heads, problem.num_heads_kv))
                 continue
             start, stop = bounds[0][rows], bounds[1][rows]
@@ -241,7 +245,7 @@ def _chunks(problem: Problem) -> Iterator[_Chunk]:
             if seen.all() and start.max() <= keys.start and stop.min() >= keys.stop:
                 yield _Chunk(batch, rows, keys, None)
             else:
-                yield _Chunk(batch, rows, keys, ~mask_block(problem, tables, batch, 0, rows, keys)[None, None])
+                yield _Chunk(batch, rows, keys, ~mask_block(problem, tables, batch, 0, rows, keys, device)[None, None])
 
 
 def _hidden(heads: list[torch.Tensor], num_heads_kv: int) -> torch.Tensor:

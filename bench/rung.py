@@ -20,7 +20,7 @@ from bench.cell import Cell, finished_record, impossible_flag, seconds_per_call
 from bench.certificate import Certificate, attend_with, certificate_problem, certify, checks_reason
 from bench.checks import affordable_checks, run_checks
 from bench.errors import Unavailable, Unsupported
-from bench.implementation import implementations
+from bench.implementation import AttentionInputs, implementations
 from bench.inputs import make_inputs, place_inputs, poison
 from bench.numerics import agree, row_errors
 from bench.probes import Probe
@@ -100,12 +100,12 @@ class Rung:
             return
         self.setting.announce(SHARED)
         started = time.perf_counter()
-        logical = make_inputs(self.problem)
+        logical = make_inputs(self.problem, device=self.setting.device)
         exact, naive = reference(self.problem, logical), naive_yardstick(self.problem, logical)
         share_s = (time.perf_counter() - started) / len(self.cells)
         for cell in list(self.cells.values()):
             started, before = time.perf_counter(), cell.measure_s
-            failed = self._attempt(cell, partial(self._verify, cell, exact, naive))
+            failed = self._attempt(cell, partial(self._verify, cell, logical, exact, naive))
             cell.verify_s = time.perf_counter() - started - (cell.measure_s - before) + share_s
             if failed is not None:
                 yield self._finish(cell, *failed)
@@ -135,7 +135,7 @@ class Rung:
             self.setting.certificates[key] = certify(cell.member, self.problem, self.setting.device)
         return self.setting.certificates[key]
 
-    def _verify(self, cell: Cell, exact: Reference, naive: Reference) -> Failure | None:
+    def _verify(self, cell: Cell, logical: AttentionInputs, exact: Reference, naive: Reference) -> Failure | None:
         """Certify, judge the first call, run the checks that are due, and read memory and operators."""
         member, device, problem = cell.member, self.setting.device, self.problem
         certificate = self._certified(cell)
@@ -143,7 +143,7 @@ class Rung:
         if certificate.reason is not None:
             cell.agreement = certificate.agreement
             return "incorrect", f"certificate {certificate.reason}"
-        inputs = differentiable(problem, place_inputs(make_inputs(problem), member.layout, device))
+        inputs = differentiable(problem, place_inputs(logical, member.layout, device))
         before = time.perf_counter_ns()
         call = member.prepare(problem, inputs)
         step = make_step(call, problem, inputs, member.layout)

@@ -62,7 +62,7 @@ class Request:
     case_timeout_s: float = 120.0
     """A single call, block or verification that takes longer is ended."""
     time_budget_s: float | None = None
-    """Stop cleanly after this; None measures everything."""
+    """Stop cleanly after this; None takes the sweep's own budget, if it has one."""
     resume: Run | None = None
     """Earlier run whose valid cells are taken over."""
     load: tuple[Path, ...] = ()
@@ -201,6 +201,7 @@ class _Session:
     ) -> None:
         self.request, self.machine, self.writer, self.listener = request, machine, writer, listener
         seconds = sweep.seconds_per_problem
+        self.time_budget_s = request.time_budget_s or sweep.time_budget_s
         self.sampling = request.sampling or SamplingPlan(budget_ns=round(seconds * NS_PER_S))
         self.context = multiprocessing.get_context("forkserver")
         self.stop = self.context.Event()
@@ -214,7 +215,7 @@ class _Session:
         outcome: Any = "complete"
         with self._interruptible(), tempfile.TemporaryDirectory(prefix="attention-bench-") as logs:
             remaining = [case for case in cases if not self._settled(case)]
-            for ladder in ladders(remaining, coarse_first=self.request.time_budget_s is not None):
+            for ladder in ladders(remaining, coarse_first=self.time_budget_s is not None):
                 if not self.stop.is_set():
                     self._climb(ladder, Path(logs))
                 if self.interrupts:
@@ -327,7 +328,7 @@ class _Session:
         self.listener.finished(record)
 
     def _check_time(self) -> None:
-        budget = self.request.time_budget_s
+        budget = self.time_budget_s
         if budget is not None and time.monotonic() - self.started > budget:
             self.stop.set()
 

@@ -6,6 +6,7 @@ A sweep is a TOML file::
     prose = "What the sweep is meant to show; the report prints it."
     skip_implementations = ["flex"]        # still run when asked for by name
     seconds_per_problem = 1.0              # rounds are added until a problem's rounds took this long
+    time_budget = "9m"                     # stop cleanly after this, unless --time-budget says otherwise
     [axes]                                 # the product of all axes
     seqlen = { sqrt2 = [128, 4096] }       # or a value, a list, { pow2 = [lo, hi] }
     mask = ["full", "causal"]
@@ -63,6 +64,8 @@ class Sweep:
     skip_implementations: tuple[str, ...] = ()
     seconds_per_problem: float = 1.0
     """Rounds of one problem are added until they took this long, or until there are 60."""
+    time_budget_s: float | None = None
+    """Stop cleanly after this long; None measures everything."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,16 @@ def parse_sweep(text: str, label: str, name: str, overrides: Sequence[str] = ())
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:  # its message ends with "(at line L, column C)"
         raise SweepError(f"sweep {label} must be valid TOML, got: {error}. Mend that line.") from error
-    known = {"title", "prose", "axes", "include", "exclude", "skip_implementations", "seconds_per_problem"}
+    known = {
+        "title",
+        "prose",
+        "axes",
+        "include",
+        "exclude",
+        "skip_implementations",
+        "seconds_per_problem",
+        "time_budget",
+    }
     for unknown in sorted(set(data) - known):
         raise SweepError(
             f"sweep {label} must have only {', '.join(sorted(known))}, got {unknown!r}. Check the spelling."
@@ -162,6 +174,7 @@ def parse_sweep(text: str, label: str, name: str, overrides: Sequence[str] = ())
         problems=tuple(problems.items()),
         skip_implementations=tuple(data.get("skip_implementations", ())),
         seconds_per_problem=float(data.get("seconds_per_problem", 1.0)),
+        time_budget_s=parse_duration(data["time_budget"]) if "time_budget" in data else None,
     )
 
 
@@ -182,6 +195,22 @@ def parse_override(text: str) -> tuple[str, Any]:
     except tomllib.TOMLDecodeError:
         # Commas inside brackets belong to a mask's parameters, the others separate values.
         return axis, [_scalar(part) for part in re.split(r",(?![^(\[]*[)\]])", value)]
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``90s``, ``5m``, ``1h`` or a bare number of seconds.
+
+    Raises:
+        UsageError: if it is no positive duration.
+    """
+    factor = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
+    try:
+        seconds = float(text[:-1]) * factor if factor else float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"time budget must be a positive duration, got {text!r}. Write for example 90s, 5m or 1h.")
+    return seconds
 
 
 def plan(sweep: Sweep, selection: Selection, device: str) -> tuple[list[Case], dict[str, str]]:

@@ -73,7 +73,7 @@ def test_start_up_takes_at_most_a_quarter_of_importing_torch():
         (["measure", "-i", "nothing"], 5, "implementation filter must leave at least one"),
         (["measure", "-p", "nothing"], 5, "problem filter must leave at least one"),
         (["measure", "-i", "("], 2, "filter must be a regular expression"),
-        (["measure", "--time-budget", "soon"], 2, "--time-budget must be a positive duration"),
+        (["measure", "--time-budget", "soon"], 2, "time budget must be a positive duration"),
         (["measure", "--resume", "nothing"], 2, "run must name one results file"),
         (["measure", "--load", "nothing.py"], 2, "--load must name a Python file"),
         (["measure", "--device", "tpu"], 2, "tpu"),
