@@ -123,7 +123,8 @@ def verify(
     *,
     filters: Filters = Filters(),
     measuring: Measuring = Measuring(),
-    mutants: Annotated[Literal["mutant", "setting"] | None, Parameter(negative="")] = None,
+    mutants: Annotated[bool, Parameter(negative="")] = False,
+    by: Literal["mutant", "setting"] = "mutant",
     quick: Annotated[bool, Parameter(negative="")] = False,
     format: Format = "table",
 ) -> int:
@@ -131,13 +132,13 @@ def verify(
 
     Parameters
     ----------
-    mutants: Score the gate itself instead: every deliberately broken attention against every check, a row per mutant or
-        per setting (where the rules R1 to R11 of others stand beside it).
+    mutants: Score the gate itself instead: every deliberately broken attention against every check.
+    by: With --mutants, a row per mutant, or per setting with the rules R1 to R11 of others beside it.
     quick: With --mutants, lengths up to 192 alone.
     format: How to write the cells to stdout.
     """
-    if mutants is not None:
-        return _score_gate(mutants, quick, format)
+    if mutants:
+        return _score_gate(by, quick, format)
     path, code = _measure(filters, measuring, timed=False)
     if path is not None:
         _show(path, format)

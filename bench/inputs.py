@@ -13,6 +13,8 @@ Distributions (dout is always standard normal):
 * ``peaked``: k and v normal, and each query is N(0, 1) plus twice its own position's key on the bottom-right
   diagonal (clamped to the keys there are), so its score there is about ``2 * sqrt(head_dim)`` and most
   weights are nearly 0 or 1.
+* ``padded_dout_zero``: as ``normal``, but dout is 0 for padded queries of self-attention: what a loss that leaves
+  padding out sends back. Key padding alone does not do that.
 """
 
 from __future__ import annotations
@@ -54,8 +56,22 @@ def make_inputs(problem: Problem, layout: Layout = "bhsd", device: str = "cpu") 
     # dout is drawn last, so that q, k and v are the same in every direction.
     dout = None if problem.direction == "fwd" else torch.randn(out_shape, generator=generator)
 
+    if dout is not None and problem.distribution == "padded_dout_zero":
+        dout *= _valid_queries(problem)
     rounded = AttentionInputs(q.to(dtype), k.to(dtype), v.to(dtype), None if dout is None else dout.to(dtype))
     return place_inputs(rounded, layout, device)
+
+
+def _valid_queries(problem: Problem) -> torch.Tensor:
+    """1 where a query of self-attention is no padding, else 0: float32 ``(batch_size, 1, seqlen_q, 1)``."""
+    import torch
+
+    structure = problem.mask.structure(problem.mask_shape)
+    valid = torch.ones(problem.batch_size, 1, problem.seqlen_q, 1)
+    if structure is not None and structure.key_stop and problem.seqlen_q == problem.seqlen_k:
+        for item, (start, stop) in enumerate(zip(structure.key_start, structure.key_stop, strict=True)):
+            valid[item, :, :start] = valid[item, :, stop:] = 0.0
+    return valid
 
 
 def place_inputs(logical: AttentionInputs, layout: Layout, device: str) -> AttentionInputs:

@@ -22,7 +22,7 @@ from bench.masks import Mask, MaskShape, attended_pairs, empty_rows, parse_mask
 
 Dtype = Literal["float32", "float16", "bfloat16"]
 Direction = Literal["fwd", "bwd", "fwd_bwd"]
-Distribution = Literal["normal", "uniform", "outlier", "peaked"]
+Distribution = Literal["normal", "uniform", "outlier", "peaked", "padded_dout_zero"]
 
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2}
 """Bytes per element."""

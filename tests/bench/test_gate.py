@@ -1,4 +1,4 @@
-"""The gate scored against its mutants, in small; the complete score is `attention-bench verify --mutants setting`."""
+"""The gate scored against its mutants, in small; `attention-bench verify --mutants --by setting` is the whole score."""
 
 from __future__ import annotations
 

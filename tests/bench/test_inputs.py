@@ -85,3 +85,20 @@ def test_peaked_queries_find_the_key_of_their_own_position(seqlen_q, seqlen_k):
 def test_peaked_clamps_positions_that_no_key_has():
     inputs = make_inputs(Problem(num_heads=1, seqlen_q=5, seqlen_k=2, distribution="peaked"))
     assert inputs.q.isfinite().all()
+
+
+def test_a_loss_that_leaves_padding_out_sends_no_gradient_back_for_padded_queries():
+    fields = {
+        "seqlen": 8,
+        "batch_size": 2,
+        "num_heads": 2,
+        "direction": "bwd",
+        "mask": "causal & padding(lengths=[5, 8])",
+    }
+    plain = make_inputs(Problem(**fields))
+    masked = make_inputs(Problem(**fields, distribution="padded_dout_zero"))
+    assert (masked.dout[0, :, 5:] == 0).all()
+    assert (masked.dout[0, :, :5] == plain.dout[0, :, :5]).all()
+    assert (masked.dout[1] == plain.dout[1]).all()
+    assert (masked.q == plain.q).all()
+    assert (plain.dout[0, :, 5:] != 0).any(), "padding of keys alone leaves the padded queries in"
