@@ -1,8 +1,10 @@
 """Rules by which others decide that an attention output is right, restated by us, for comparison with our gate.
 
-Each is applied to one output on random inputs. The projects' own harnesses were not run: what is compared is
-the rule as their sources state it, against the naive arithmetic in the same dtype where a project compares
-with an unfused baseline, and against the float64 reference where it compares with higher precision.
+Each is applied to one output on random inputs. The projects' own harnesses were not run, and a tolerance may
+have changed
+since: what is compared is the rule as we know it from public sources, against the naive arithmetic in the
+    same dtype where a project compares with an unfused baseline, and against the float64 reference where it
+    compares with higher precision.
 """
 
 from __future__ import annotations
