@@ -122,9 +122,9 @@ def record(
         implementation=implementation,
         implementation_version=None if status == "unavailable" else "2.13.0",
         device="cpu",
-        status=status,  # type: ignore[arg-type]
+        status=status,  # type: ignore[arg-type]  # any status, wrong ones too
         reason=None if status == "ok" else reason or f"planted {status}",
-        flags=tuple(Flag(name=name, reason=why) for name, why in flags),  # type: ignore[arg-type]
+        flags=tuple(Flag(name=name, reason=why) for name, why in flags),  # type: ignore[arg-type]  # any flag name
         attended_pairs=problem.attended_pairs,
         empty_rows=problem.empty_rows,
         flop=problem.flop,

@@ -11,7 +11,7 @@ from bench.results import Run
 
 
 def said(*records: Record, **options: object) -> list[Finding]:
-    return findings(Reading([planted.run(records, **options)]))  # type: ignore[arg-type]
+    return findings(Reading([planted.run(records, **options)]))  # type: ignore[arg-type]  # records
 
 
 def sentence(found: list[Finding], words: str) -> Finding:
