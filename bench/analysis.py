@@ -10,7 +10,7 @@ from math import comb
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
-from bench.record import Measurement, Record
+from bench.record import Ceilings, Measurement, Record
 from bench.results import Run
 from bench.units import ns_to_ms
 
@@ -104,6 +104,7 @@ COLUMNS: dict[str, str] = {
     "all_pairs": "int64",
     "empty_rows": "int64",
     "flop": "int64",
+    "least_bytes": "int64",
     "element_bytes": "int64",
     "latency_ms": "Float64",
     "latency_lo_ms": "Float64",
@@ -121,7 +122,15 @@ COLUMNS: dict[str, str] = {
     "workspace_bytes": "Int64",
     "mask_bytes": "Int64",
     "predicted_peak_bytes": "Int64",
+    "saved_bytes": "Int64",
+    "backward_peak_bytes": "Int64",
+    "allocated_bytes": "Int64",
+    "reserved_bytes": "Int64",
+    "device_used_bytes": "Int64",
+    "vm_hwm_bytes": "Int64",
     "memory_method": "string",
+    "ceiling_flop_per_s": "Float64",
+    "ceiling_bytes_per_s": "Float64",
     "out_max_abs": "Float64",
     "out_rmse": "Float64",
     "out_rmse_over_naive": "Float64",
@@ -158,6 +167,16 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(fmean(math.log(value) for value in values))
 
 
+def bandwidth_roof(ceilings: Ceilings, moved_bytes: int) -> float:
+    """Best measured bandwidth, in bytes per second, of any working set at least as large as ``moved_bytes``.
+
+    What fits into a cache is compared with the cache. Beyond the largest working set it is that of memory, and the
+    best of all where a quick measurement has no curve.
+    """
+    reached = [found.bytes_per_s for found in ceilings.bandwidth if found.working_set_bytes >= moved_bytes]
+    return max(reached, default=ceilings.memory_bytes_per_s or ceilings.bytes_per_s)
+
+
 def _row(run: Run, record: Record) -> dict[str, Any]:
     """One record as a flat row; derived latencies come from the raw samples."""
     problem, measurement, agreement = record.problem, record.measurement, record.agreement
@@ -169,14 +188,18 @@ def _row(run: Run, record: Record) -> dict[str, Any]:
         "problem": problem.key,
         "all_pairs": problem.all_pairs,
         "element_bytes": problem.element_bytes,
-        "flags": "; ".join(f"{flag.name}: {flag.reason}" for flag in record.flags),
+        "least_bytes": problem.least_bytes,
+        "flags": "; ".join(f"{flag.name}: {flag.reason}" for flag in record.flags) or None,  # CSV has no empty text
     }
     for name in ("implementation", "implementation_version", "device", "status", "reason", "attended_pairs"):
         flat[name] = getattr(record, name)
     for name in ("empty_rows", "flop", "verify_s", "measure_s"):
         flat[name] = getattr(record, name)
+    if run.header.ceilings is not None:
+        flat["ceiling_flop_per_s"] = run.header.ceilings.flop_per_s.get(problem.dtype)
+        flat["ceiling_bytes_per_s"] = bandwidth_roof(run.header.ceilings, problem.least_bytes)
     if agreement is not None:
-        flat["ran"] = ", ".join(agreement.ran)
+        flat["ran"] = ", ".join(agreement.ran) or None
         for name, error in agreement.tensors.items():
             flat[f"{name}_max_abs"] = error.max_abs
         out = agreement.tensors.get("out")

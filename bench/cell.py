@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 from bench.calls import Step
+from bench.flags import few_samples_flag, impossible_flag, merged_flags, sample_flags, seconds_per_call
 from bench.implementation import Implementation
 from bench.probes import Reading
-from bench.problem import Problem
-from bench.record import Agreement, Ceilings, Flag, Measurement, Memory, Record, Status
+from bench.record import Agreement, Flag, Measurement, Memory, Record, Sampled, Status, Telemetry
 from bench.sweep import Case
 from bench.timing import Samples
-from bench.units import ns_to_s
 
-UNSTABLE_SPREAD = 0.25
-"""Interquartile range over median from which a cell is flagged ``unstable``."""
-IMPOSSIBLE_MARGIN = 1.05
-"""A call must beat a measured ceiling by more than this to be called impossible."""
 REASON_CHARS = 600
 """Longer reasons are cut."""
 
@@ -42,6 +37,15 @@ class Cell:
     measure_s: float = 0.0
     mask_bytes: int = 0
     notes: dict[str, Any] = field(default_factory=dict)
+    others: list[Sampled] = field(default_factory=list)
+    """Samples under other clocks."""
+    telemetry: tuple[Telemetry, ...] = ()
+
+    @property
+    def ready(self) -> Step:
+        """The step of a cell that was prepared and not yet released."""
+        assert self.step is not None, f"{self.case.implementation} was not prepared"
+        return self.step
 
 
 def finished_record(
@@ -72,7 +76,7 @@ def finished_record(
             cell, device, samples, measured["clock"], measured["process"], measured["memory_method"]
         )
         doubt = impossible_flag(cell.case.problem, seconds_per_call(samples), measured["ceilings"])
-        flags = stability_flags(samples.ns) + doubt
+        flags = sample_flags(samples) + doubt
     return make_record(
         cell.case,
         device_name,
@@ -86,11 +90,6 @@ def finished_record(
         verify_s=cell.verify_s,
         measure_s=cell.measure_s,
     )
-
-
-def seconds_per_call(samples: Samples) -> float:
-    """Median latency."""
-    return ns_to_s(median(samples.ns)) / samples.calls
 
 
 def make_record(
@@ -119,34 +118,6 @@ def make_record(
     )
 
 
-def stability_flags(samples_ns: list[int]) -> tuple[Flag, ...]:
-    """Doubts that the samples themselves raise."""
-    ordered = sorted(samples_ns)
-    quarter, middle = len(ordered) // 4, ordered[len(ordered) // 2]
-    if middle == 0:
-        return (Flag(name="unstable", reason="the clock read 0 for half of the blocks"),)
-    spread = (ordered[-1 - quarter] - ordered[quarter]) / middle
-    if spread <= UNSTABLE_SPREAD:
-        return ()
-    return (Flag(name="unstable", reason=f"the middle half of the samples spreads over {spread:.0%} of the median"),)
-
-
-def impossible_flag(problem: Problem, seconds: float, ceilings: Ceilings | None) -> tuple[Flag, ...]:
-    """The flag ``impossible`` if a call of ``seconds`` beats a measured ceiling by more than the margin."""
-    if ceilings is None:
-        return ()
-    rate, moved = ceilings.flop_per_s.get(problem.dtype), problem.least_bytes
-    if rate is not None and problem.flop > IMPOSSIBLE_MARGIN * rate * seconds:
-        reason = (
-            f"{problem.flop:.3g} FLOP in {seconds:.3g} s beat the measured matrix-product rate of {rate:.3g} FLOP/s"
-        )
-    elif moved > IMPOSSIBLE_MARGIN * ceilings.bytes_per_s * seconds:
-        reason = f"{moved:.3g} bytes in {seconds:.3g} s beat the measured bandwidth of {ceilings.bytes_per_s:.3g} B/s"
-    else:
-        return ()
-    return (Flag(name="impossible", reason=reason),)
-
-
 def _measurement(
     cell: Cell, device: str, samples: Samples, clock: str, process: int, memory_method: str | None
 ) -> Measurement:
@@ -166,8 +137,47 @@ def _measurement(
         calls_per_sample=samples.calls,
         processes=(process,) * len(samples.ns),
         clock=clock,
+        cpu_ns=tuple(samples.cpu_ns) if samples.cpu_ns else None,
+        isolated_ns=tuple(samples.isolated_ns),
+        discarded_rounds=samples.discarded,
+        others=tuple(cell.others),
+        telemetry=cell.telemetry,
         first_call_ns=cell.first_call_ns,
         prepare_ns=cell.prepare_ns,
         setup_ns=cell.setup_ns,
         memory=memory,
+    )
+
+
+def merged_record(records: Sequence[Record], wanted: int) -> Record:
+    """One record of a case that several processes timed; all but the samples is that of the first.
+
+    Args:
+        records: status ``ok``, in the order of the processes; the first is the one that verified the case.
+        wanted: processes that the first look asks for.
+    """
+    measured = [record.measurement for record in records if record.measurement is not None]
+    assert len(measured) == len(records) > 0, "records of timed cases have a measurement"
+    first = measured[0]
+    assert {m.calls_per_sample for m in measured} == {first.calls_per_sample}, "later processes take over the block"
+
+    def joined(name: str) -> tuple[Any, ...]:
+        return tuple(value for m in measured for value in getattr(m, name))
+
+    flags = merged_flags([record.flags for record in records]) + few_samples_flag(len(records), wanted)
+    return records[0].model_copy(
+        update={
+            "measurement": first.model_copy(
+                update={
+                    "samples_ns": joined("samples_ns"),
+                    "processes": joined("processes"),
+                    "cpu_ns": None if first.cpu_ns is None else joined("cpu_ns"),
+                    "isolated_ns": joined("isolated_ns"),
+                    "discarded_rounds": sum(m.discarded_rounds for m in measured),
+                    "telemetry": joined("telemetry"),
+                }
+            ),
+            "flags": flags,
+            "measure_s": sum(record.measure_s for record in records),
+        }
     )

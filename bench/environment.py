@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from bench import nvml
+from bench.errors import Unavailable
 from bench.record import Environment, Gpu
 
 ALLOWED_VARIABLES = (
@@ -108,27 +110,16 @@ def available_memory_bytes() -> int | None:
 def _gpus() -> tuple[tuple[Gpu, ...] | None, str | None]:
     """Every GPU that NVML reports, or the reason why it cannot be asked."""
     try:
-        import pynvml
-    except ImportError as error:
-        return None, f"nvidia-ml-py is not installed ({error})"
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return None, f"NVML: {error}"
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        return tuple(
-            Gpu(name=_text(pynvml.nvmlDeviceGetName(h)), uuid=_text(pynvml.nvmlDeviceGetUUID(h))) for h in handles
-        ), None
-    except pynvml.NVMLError as error:
-        return None, f"NVML: {error}"
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _text(value: str | bytes) -> str:
-    """Older bindings return bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
+        with nvml.session() as library:
+            boards, reasons = nvml.list_boards(library)
+            names = [nvml.ask(library, "nvmlDeviceGetName", board.handle) for board in boards]
+    except Unavailable as error:
+        return None, str(error)
+    reasons += [reason for _, reason in names if reason is not None]
+    if reasons:
+        return None, "; ".join(reasons)
+    whole = [(board, name) for board, (name, _) in zip(boards, names, strict=True) if not board.instance]
+    return tuple(Gpu(name=nvml.text(name), uuid=board.uuid) for board, name in whole), None
 
 
 def _cpu_name() -> str:

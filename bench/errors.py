@@ -10,7 +10,8 @@
     ├── NothingSelectedError   exit code 5   the filters leave nothing to do or to compare
     ├── RegistryError          exit code 1   two members claim one name, or a member breaks its contract
     ├── Unsupported                          an implementation cannot run this problem (becomes a record)
-    └── Unavailable                          an implementation cannot run here at all (becomes a record)
+    ├── Unavailable                          an implementation cannot run here at all (becomes a record)
+    └── CaptureError                         a call cannot be captured into a CUDA graph (becomes a reason)
 
 Messages read ``<subject> must <requirement>, got <value>`` and then name the next step.
 """
@@ -76,3 +77,7 @@ class Unsupported(BenchError):
 
 class Unavailable(BenchError):
     """Raised by an implementation that cannot run on this machine; the text is kept as the reason."""
+
+
+class CaptureError(BenchError):
+    """A call that cannot be captured into a CUDA graph; the text is kept as the reason why there are no samples."""

@@ -16,6 +16,8 @@ Status and contents are coupled, when a record is built and when it is read:
 
 schema_version history:
     1  first version.
+    2  other clocks, thread time, isolated blocks, telemetry and energy beside the samples; more memory columns;
+       ceilings by thread count and working set; what ``doctor`` found.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from pydantic import (
 
 from bench.problem import Problem
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Status = Literal[
     "ok",
@@ -49,7 +51,17 @@ Status = Literal[
     "crashed",
     "error",
 ]
-FlagName = Literal["unstable", "throttled", "impossible", "not_steady", "few_samples", "order_effect"]
+FlagName = Literal[
+    "unstable",
+    "throttled",
+    "impossible",
+    "not_steady",
+    "few_samples",
+    "order_effect",
+    "contended",
+    "interference",
+    "clocks_disagree",
+]
 
 _REQUIRED, _FORBIDDEN, _OPTIONAL = "required", "forbidden", "optional"
 _COUPLING: dict[str, tuple[str, str, str]] = {
@@ -144,6 +156,90 @@ class Memory(_Model):
     """What the implementation's own memory law says; null where it states none."""
     method: str
     """How the peak was read: ``allocator_events`` (exact) or ``cuda_requested`` (exact)."""
+    saved_bytes: int | None = Field(default=None, ge=0)
+    """What the forward call keeps for the backward one beyond ``out``; null for ``fwd``."""
+    backward_peak_bytes: int | None = Field(default=None, ge=0)
+    """Most that is alive while the gradients are computed, ``out`` and what was kept for them included; null for
+    ``fwd``."""
+    allocated_bytes: int | None = Field(default=None, ge=0)
+    """CUDA: as ``peak_bytes``, as handed out by the caching allocator (requests rounded up)."""
+    reserved_bytes: int | None = Field(default=None, ge=0)
+    """CUDA: most that the caching allocator took from the device for the call."""
+    device_used_bytes: int | None = Field(default=None, ge=0)
+    """CUDA: memory in use on the whole device after the call, by anybody; never compared."""
+    vm_hwm_bytes: int | None = Field(default=None, ge=0)
+    """CPU: growth of the resident high-water mark in a fresh process, a cross-check; null if not asked for."""
+    excluded_bytes: dict[str, NonNegativeInt] = {}
+    """What the harness itself holds and no column counts, by name: flush buffers, graph pools."""
+
+
+class Sampled(_Model):
+    """Samples of the same calls under another clock protocol."""
+
+    clock: str
+    """Which protocol: for example ``cuda_event_hot`` or ``cuda_graph``."""
+    samples_ns: tuple[NonNegativeInt, ...] = ()
+    """Duration of each block; empty if the protocol could not be used."""
+    calls_per_sample: int = Field(default=1, ge=1)
+    """Calls in one block."""
+    processes: tuple[int, ...] = ()
+    """For each sample, the number of the process that took it."""
+    reason: str | None = None
+    """Why there are no samples."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if len(self.processes) != len(self.samples_ns):
+            counts = f"{len(self.processes)} for {len(self.samples_ns)} samples"
+            raise ValueError(f"processes must have one entry per sample, got {counts}")
+        if bool(self.samples_ns) == bool(self.reason):
+            raise ValueError(f"samples must be there or a reason, got {len(self.samples_ns)} and {self.reason!r}")
+        return self
+
+
+class Telemetry(_Model):
+    """What sensors said over a window. Each reading stands alone; one that is null has its reason."""
+
+    device: str
+    """``cpu``, or the UUID of a GPU."""
+    window_s: FiniteFloat = Field(ge=0)
+    """Length of the window."""
+    readings: dict[str, FiniteFloat | bool | str | None]
+    """By name, ending in the unit: ``sm_clock_mhz``, ``steal_share``, ``throttled_sw_power_cap`` and so on."""
+    reasons: dict[str, str] = {}
+    """Why a reading is null, by name."""
+
+    @model_validator(mode="after")
+    def _reasoned(self) -> Self:
+        missing = {name for name, value in self.readings.items() if value is None}
+        if missing != set(self.reasons):
+            raise ValueError(f"reasons must name exactly the null readings, got {sorted(missing ^ set(self.reasons))}")
+        return self
+
+
+class Energy(_Model):
+    """Energy of one call, from a window of its own that is long against the meter's updates."""
+
+    joules_per_call: FiniteFloat | None
+    """Above idle; null with a reason."""
+    uncertainty_j: FiniteFloat | None = None
+    """Half-width: one update of the meter at each end of the window, over the calls."""
+    window_s: FiniteFloat = Field(default=0.0, ge=0)
+    """Length of the window: at least 2 s."""
+    calls: int = Field(default=0, ge=0)
+    """Calls within it."""
+    idle_w: FiniteFloat | None = None
+    """Power without work, which was subtracted; null if it was not known."""
+    method: str
+    """``nvml_total_energy``, ``rapl`` or ``none``."""
+    reason: str | None = None
+    """Why there is no number."""
+
+    @model_validator(mode="after")
+    def _reasoned(self) -> Self:
+        if (self.joules_per_call is None) != (self.reason is not None):
+            raise ValueError(f"energy must be there or a reason, got {self.joules_per_call} and {self.reason!r}")
+        return self
 
 
 class Measurement(_Model):
@@ -156,7 +252,19 @@ class Measurement(_Model):
     processes: tuple[int, ...] = Field(min_length=1)
     """For each sample, the number of the process that took it."""
     clock: str
-    """What measured: ``perf_counter`` or ``cuda_event``."""
+    """What measured: ``perf_counter``, or a CUDA protocol under its own name (``bench/clocks.py``)."""
+    cpu_ns: tuple[NonNegativeInt, ...] | None = None
+    """CPU time of the calling thread within each sample; well below the wall time where others held the cores."""
+    isolated_ns: tuple[NonNegativeInt, ...] = ()
+    """Blocks of the same length without other implementations in between; a warning compares them."""
+    discarded_rounds: int = Field(default=0, ge=0)
+    """Rounds left out because a throttle counter advanced or the clock fell; of all implementations alike."""
+    others: tuple[Sampled, ...] = ()
+    """The same calls under other clock protocols."""
+    telemetry: tuple[Telemetry, ...] = ()
+    """What sensors said while the samples were taken, one per device and process."""
+    energy: Energy | None = None
+    """Energy per call; null where it was not asked for."""
     first_call_ns: int = Field(ge=0)
     """The first call after ``prepare``, which pays for lazy initialisation; never part of the samples."""
     prepare_ns: int = Field(ge=0)
@@ -172,6 +280,8 @@ class Measurement(_Model):
         if len(self.processes) != len(self.samples_ns):
             counts = f"{len(self.processes)} for {len(self.samples_ns)} samples"
             raise ValueError(f"processes must have one entry per sample, got {counts}")
+        if self.cpu_ns is not None and len(self.cpu_ns) != len(self.samples_ns):
+            raise ValueError(f"cpu_ns must have one entry per sample, got {len(self.cpu_ns)}")
         return self
 
 
@@ -248,13 +358,36 @@ def cell_key(problem: Problem, implementation: str, version: str | None, device:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+class Bandwidth(_Model):
+    """One measured bandwidth."""
+
+    kind: Literal["copy", "triad", "read"]
+    """Which operation: b = a (2 streams), c = a + s b (3), sum of a (1)."""
+    working_set_bytes: int = Field(gt=0)
+    """Bytes that the operation touches."""
+    threads: int | None
+    """Threads; null on a GPU."""
+    bytes_per_s: FiniteFloat = Field(gt=0)
+    """Read and written bytes over the best time."""
+
+
 class Ceilings(_Model):
     """What the machine can do at most, measured at the start of the run, best of several."""
 
     flop_per_s: dict[str, FiniteFloat]
-    """Rate of matrix products by dtype."""
+    """Best rate of matrix products by dtype: with all threads, unless the machine was so busy that one did more."""
     bytes_per_s: FiniteFloat
-    """Bandwidth of copies, read and written bytes together, best in or out of cache."""
+    """Best bandwidth, read and written bytes together, in or out of cache: nothing moves bytes faster."""
+    flop_per_s_one_thread: dict[str, FiniteFloat] = {}
+    """The same with one thread; empty on a GPU and in a quick measurement."""
+    memory_bytes_per_s: FiniteFloat | None = None
+    """Best bandwidth with a working set of at least four times the last cache; null in a quick measurement."""
+    bandwidth: tuple[Bandwidth, ...] = ()
+    """The curve behind the two figures; empty in a quick measurement."""
+    cache_bytes: int | None = None
+    """Size of the last cache (L2 on a GPU); null where nobody says."""
+    float32_products: str | None = None
+    """torch's setting during the measurement: ``highest`` is IEEE float32, the others allow TF32."""
 
 
 class Gpu(_Model):
@@ -305,6 +438,19 @@ class Environment(_Model):
     """Whether that checkout had uncommitted changes."""
 
 
+class Diagnosis(_Model):
+    """One thing that ``doctor`` looked at."""
+
+    name: str
+    """What was looked at."""
+    level: Literal["fine", "note", "warning", "fatal"]
+    """``fatal``: a measurement here would be worthless, so none is made."""
+    seen: str
+    """What was seen."""
+    fix: str | None = None
+    """What to do about it; null where all is well."""
+
+
 class RunHeader(_Model):
     """First line of a results file."""
 
@@ -334,6 +480,8 @@ class RunHeader(_Model):
     """Where it was measured."""
     ceilings: Ceilings | None = None
     """What that machine can do at most; null if it was not measured."""
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """What would spoil a measurement here, as seen before the run; without what was fine."""
 
 
 class RunEnd(_Model):

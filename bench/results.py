@@ -1,8 +1,8 @@
 """The store: one append-only JSON Lines file per run, and reading it back.
 
 Writing: the file is created exclusively (two runs in the same second get two files), each line is one
-``write()``, flushed and fsynced, so a kill at any moment costs at most the line in flight. Reading: an
-unterminated last line is dropped and counted, never guessed at.
+``write()``, flushed and fsynced, so a kill at any moment costs at most the line in flight. A file that is removed
+meanwhile is put back. Reading: an unterminated last line is dropped and counted, never guessed at.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ from bench.record import SCHEMA_VERSION, Line, Record, RunEnd, RunHeader
 
 _LINE: TypeAdapter[Line] = TypeAdapter(Line)
 
-UPGRADES: dict[int, Callable[[Any], Any]] = {}
-"""schema_version -> function that turns a line (a dict) of that version into one of the next."""
+UPGRADES: dict[int, Callable[[Any], Any]] = {1: lambda line: line}
+"""schema_version -> function that turns a line (a dict) of that version into one of the next. Version 2 only added
+fields that may be absent."""
 
 
 def new_run_id(now: datetime | None = None) -> str:
@@ -45,8 +46,8 @@ class RunWriter:
         self.path = folder / f"{run_id}.jsonl"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-            self._file = os.fdopen(os.open(self.path, flags, 0o644), "wb", buffering=0)
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND
+            self._file = os.fdopen(os.open(self.path, flags, 0o644), "r+b", buffering=0)
         except OSError as error:
             raise OutputError(
                 f"output folder must be writable, got {str(folder)!r} ({error.strerror}). Choose another with --output."
@@ -59,7 +60,11 @@ class RunWriter:
         self._file.close()
 
     def write(self, line: Line) -> None:
-        """Append one line and force it to disk."""
+        """Append one line and force it to disk.
+
+        Raises:
+            OutputError: if it cannot be written, or the file was taken away; nothing written before is lost.
+        """
         text = json.dumps(line.model_dump(mode="json"), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         data = text.encode() + b"\n"
         try:
@@ -71,6 +76,24 @@ class RunWriter:
                 f"results file must be writable, got {str(self.path)!r} ({error.strerror}). "
                 "What was written so far is whole; free some space and use --resume."
             ) from error
+        if os.fstat(self._file.fileno()).st_nlink == 0:
+            self._put_back()
+
+    def _put_back(self) -> None:
+        """The file was removed, perhaps with its folder: write all that it held to its path again, and stop the run."""
+        self._file.seek(0)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_bytes(self._file.readall())
+        except OSError as error:
+            raise OutputError(
+                f"results file must stay in place during a run, got {str(self.path)!r} removed, and it could not be "
+                f"put back ({error.strerror}): its cells are lost. Run again with another --output."
+            ) from error
+        raise OutputError(
+            f"results file must stay in place during a run, got {str(self.path)!r} removed. It was put back with every "
+            "finished cell; use --resume to measure the rest."
+        )
 
     def discard(self) -> None:
         """Close and remove the file; used when nothing came of the run."""
@@ -119,22 +142,49 @@ def read_run(path: Path) -> Run:
             lines.append(_LINE.validate_python(_upgrade(fields, version)))
         except OutputError:
             raise
-        except (ValueError, BenchError) as error:
+        except (ValueError, RecursionError, BenchError) as error:
             detail = str(error).splitlines()
             raise OutputError(
                 f"results file must hold valid lines, got {path}:{number}: {' '.join(detail[:3])}. "
                 "It may come from another version of attention-bench."
             ) from error
-    header = lines[0] if lines else None
-    if not isinstance(header, RunHeader):
-        raise OutputError(f"results file must begin with a run line, got {str(path)!r}. Is it a results file?")
-    end = lines[-1] if isinstance(lines[-1], RunEnd) else None
+    if not lines:
+        raise OutputError(
+            f"results file must begin with a run line, got {str(path)!r} without a whole line. "
+            "A run that is ended at its very start leaves such a file; choose another."
+        )
+    header, last = lines[0], lines[-1]
+    end = last if isinstance(last, RunEnd) else None
     records = [line for line in lines if isinstance(line, Record)]
+    if not isinstance(header, RunHeader) or len(lines) != 1 + len(records) + (end is not None):
+        raise OutputError(
+            f"results file must begin with a run line and hold one run, got {str(path)!r}. Is it a results file?"
+        )
     return Run(path=path, header=header, records=records, end=end, dropped_lines=1 if tail else 0)
+
+
+def read_chain(path: Path) -> Run:
+    """A run with what it took over, or would have: the records of the runs that it resumed follow its own.
+
+    A resumed run that was ended at its start holds few of the cells that its predecessors measured.
+
+    Raises:
+        OutputError: if one of the files is no results file; one that is missing ends the chain.
+    """
+    run = read_run(path)
+    records, seen, earlier = list(run.records), {run.run_id}, run.header.resumed_from
+    while earlier is not None and earlier not in seen and (path.parent / f"{earlier}.jsonl").is_file():
+        seen.add(earlier)
+        older = read_run(path.parent / f"{earlier}.jsonl")
+        records += older.records
+        earlier = older.header.resumed_from
+    return replace(run, records=records)
 
 
 def find_run(name: str, folder: Path) -> Path:
     """The results file for a path, a run id, a unique beginning of one, or ``latest``.
+
+    ``latest`` passes over files without a whole line: their runs were ended before they began.
 
     Raises:
         OutputError: if there is none, or more than one.
@@ -142,19 +192,29 @@ def find_run(name: str, folder: Path) -> Path:
     if Path(name).is_file():
         return Path(name)
     files = sorted(folder.glob("*.jsonl")) if folder.is_dir() else []
-    if name in ("latest", "auto") and files:
-        return files[-1]
-    found = [path for path in files if path.stem.startswith(name)]
+    if name in ("latest", "auto"):
+        found = [path for path in files if _has_line(path)][-1:]
+    else:
+        found = [path for path in files if path.stem.startswith(name)]
     if len(found) != 1:
         known = ", ".join(path.stem for path in files[-3:]) or "none; `attention-bench run` makes one"
         raise OutputError(f"run must name one results file, got {name!r} ({len(found)} match). Latest runs: {known}.")
     return found[0]
 
 
+def _has_line(path: Path) -> bool:
+    """Whether the file holds a whole line, or cannot be read, which reading it will then say."""
+    try:
+        with path.open("rb") as file:
+            return file.readline().endswith(b"\n")
+    except OSError:
+        return True
+
+
 def _schema_version(header: Any, path: Path) -> int:
     """Schema version of a file by its first line, which says so before it is validated."""
     version = header.get("schema_version") if isinstance(header, dict) else None
-    if not isinstance(version, int):
+    if type(version) is not int or version < 1:  # True is an int, too
         raise OutputError(f"results file must begin with a run line, got {str(path)!r}. Is it a results file?")
     if version > SCHEMA_VERSION:
         raise OutputError(

@@ -9,17 +9,19 @@ from __future__ import annotations
 import gc
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.calls import differentiable, make_step
 from bench.ceilings import measure_ceilings
-from bench.cell import Cell, finished_record, impossible_flag, seconds_per_call
+from bench.cell import Cell, finished_record
 from bench.certificate import Certificate, attend_with, certificate_problem, certify, checks_reason
 from bench.checks import affordable_checks, run_checks
+from bench.clocks import Block, Clock
 from bench.errors import Unavailable, Unsupported
+from bench.flags import impossible_flag, seconds_per_call
 from bench.implementation import AttentionInputs, implementations
 from bench.inputs import make_inputs, place_inputs, poison
 from bench.numerics import agree, row_errors
@@ -28,13 +30,16 @@ from bench.problem import Problem
 from bench.record import Agreement, Ceilings, Record, Status
 from bench.reference import Reference, naive_yardstick, reference
 from bench.sweep import Case
-from bench.timing import Clock, Samples, SamplingPlan, interleave
+from bench.timing import Samples, SamplingPlan, interleave
 
 if TYPE_CHECKING:
     import torch
 
 CEILING_DOUBTS = 3
 """How often the ceilings are measured again before a row is called impossible."""
+
+VERIFIED_BEFORE = Agreement(passed=True, tensors={}, missing={"all": "verified in the first process"})
+"""Stands in a later process for the agreement of the first, which the merged record keeps."""
 
 Failure = tuple[Status, str]
 """Status and reason of a case that is over."""
@@ -65,6 +70,10 @@ class Setting:
     """Number of this process, stored with each sample."""
     ceilings: Ceilings | None
     rng: random.Random
+    overhead_ns: int
+    """What an empty block takes on this clock."""
+    calls: Mapping[str, int] | None
+    """Calls in a block by implementation, where another process settled them: then cells were verified there too."""
     announce: Callable[[int], None]
     """Told which case comes next (its index), or ``SHARED`` for work of all cases."""
     certificates: dict[tuple[str, str], Certificate] = field(default_factory=dict)
@@ -101,11 +110,15 @@ class Rung:
         self.setting.announce(SHARED)
         started = time.perf_counter()
         logical = make_inputs(self.problem, device=self.setting.device)
-        exact, naive = reference(self.problem, logical), naive_yardstick(self.problem, logical)
+        if self.setting.calls is None:
+            exact, naive = reference(self.problem, logical), naive_yardstick(self.problem, logical)
+            ready = partial(self._verify, logical=logical, exact=exact, naive=naive)
+        else:
+            ready = partial(self._prepare_again, logical=logical)
         share_s = (time.perf_counter() - started) / len(self.cells)
-        for cell in list(self.cells.values()):
+        for cell in self._in_some_order():
             started, before = time.perf_counter(), cell.measure_s
-            failed = self._attempt(cell, partial(self._verify, cell, logical, exact, naive))
+            failed = self._attempt(cell, partial(ready, cell))
             cell.verify_s = time.perf_counter() - started - (cell.measure_s - before) + share_s
             if failed is not None:
                 yield self._finish(cell, *failed)
@@ -128,6 +141,13 @@ class Rung:
         reason = cell.member.unsupported(self.problem, self.setting.device)
         return None if reason is None else ("unsupported", reason)
 
+    def _in_some_order(self) -> list[Cell]:
+        """The cells; in a later process in random order, so that no implementation always has the same addresses."""
+        cells = list(self.cells.values())
+        if self.setting.calls is not None:
+            self.setting.rng.shuffle(cells)
+        return cells
+
     def _certified(self, cell: Cell) -> Certificate:
         """The certificate of this implementation for this kind of problem, made once per process."""
         key = (cell.case.implementation, certificate_problem(self.problem).key)
@@ -143,16 +163,7 @@ class Rung:
         if certificate.reason is not None:
             cell.agreement = certificate.agreement
             return "incorrect", f"certificate {certificate.reason}"
-        inputs = differentiable(problem, place_inputs(logical, member.layout, device))
-        before = time.perf_counter_ns()
-        call = member.prepare(problem, inputs)
-        step = make_step(call, problem, inputs, member.layout)
-        cell.step, cell.prepare_ns = step, time.perf_counter_ns() - before
-        cell.mask_bytes, cell.notes = call.mask_bytes, dict(call.notes)
-        poison(problem, device)
-        results: list[dict[str, torch.Tensor]] = []
-        cell.first_call_ns = self.setting.clock.time_block(lambda: results.append(step.run().tensors()), 1)
-        got = results.pop()
+        got = self._prepare(cell, logical)
         agreement = agree(problem, exact, naive, got)
         due = affordable_checks(problem)
         checks = run_checks(problem, attend_with(member, device), due) if agreement.passed and due else {}
@@ -166,7 +177,7 @@ class Rung:
         )
         if self.setting.probe is not None:
             before = time.perf_counter_ns()
-            cell.reading = self.setting.probe.read(step.run)
+            cell.reading = self.setting.probe.read(cell.ready.run)
             cell.measure_s += (time.perf_counter_ns() - before) / 1e9
             agreement = agreement.model_copy(update={"ran": cell.reading.operators})
         cell.agreement = agreement
@@ -178,18 +189,36 @@ class Rung:
             return "incorrect", f"backend: asked for {' or '.join(wanted)}, but {', '.join(ran) or 'nothing known'} ran"
         return None
 
+    def _prepare(self, cell: Cell, logical: AttentionInputs) -> dict[str, torch.Tensor]:
+        """Make the step, call it once for the first time, and return what it computed."""
+        member, device, problem = cell.member, self.setting.device, self.problem
+        inputs = differentiable(problem, place_inputs(logical, member.layout, device))
+        before = time.perf_counter_ns()
+        call = member.prepare(problem, inputs)
+        step = make_step(call, problem, inputs, member.layout)
+        cell.step, cell.prepare_ns = step, time.perf_counter_ns() - before
+        cell.mask_bytes, cell.notes = call.mask_bytes, dict(call.notes)
+        poison(problem, device)
+        results: list[dict[str, torch.Tensor]] = []
+        cell.first_call_ns = self.setting.clock.time_block(lambda: results.append(step.run().tensors()), 1).ns
+        return results.pop()
+
+    def _prepare_again(self, cell: Cell, logical: AttentionInputs) -> Failure | None:
+        """In a later process: the first one verified the cell, and :meth:`_still_computes` looks again at the end."""
+        self._prepare(cell, logical)
+        cell.agreement = VERIFIED_BEFORE
+        return None
+
     def _time(self) -> Iterator[tuple[int, Record]]:
         """Time the verified implementations in interleaved rounds, with other inputs in every block."""
         cells = dict(self.cells)
         failures: dict[str, Failure] = {}
 
-        def attempt(name: str, block: Callable[[], int]) -> int | None:
-            elapsed: list[int] = []
+        def attempt(name: str, block: Callable[[], Block]) -> Block | None:
+            elapsed: list[Block] = []
 
             def guarded() -> None:
-                step = cells[name].step
-                assert step is not None, "a cell that is timed was prepared"
-                step.negate()
+                cells[name].ready.negate()
                 elapsed.append(block())
 
             failed = self._attempt(cells[name], guarded)
@@ -198,9 +227,20 @@ class Rung:
                 return None
             return elapsed[0]
 
-        runs = {name: cell.step.run for name, cell in cells.items() if cell.step is not None}
-        samples = interleave(runs, self.setting.clock, self.setting.plan, self.setting.rng, attempt)
-        for name in samples:
+        setting = self.setting
+        samples = interleave(
+            {name: cell.ready.run for name, cell in cells.items()},
+            setting.clock,
+            setting.plan,
+            setting.rng,
+            attempt,
+            overhead_ns=setting.overhead_ns,
+            calls=setting.calls,
+        )
+        for name, taken in samples.items():
+            if not taken.ns:
+                failures[name] = "error", f"no round counted: {taken.discard_reason}"
+                continue
             failed = self._attempt(cells[name], partial(self._still_computes, cells[name]))
             if failed is not None:
                 failures[name] = failed
@@ -215,11 +255,10 @@ class Rung:
         """After timing: negated inputs must give negated results, or the blocks timed something that was stored."""
         import torch
 
-        assert cell.step is not None, "a cell that is timed was prepared"
         name = "dv" if self.problem.direction == "bwd" else "out"
-        first = cell.step.run().tensors()[name].clone()
-        cell.step.negate()
-        second = cell.step.run().tensors()[name]
+        first = cell.ready.run().tensors()[name].clone()
+        cell.ready.negate()
+        second = cell.ready.run().tensors()[name]
         if torch.allclose(second, -first, rtol=1e-2, atol=1e-3 * float(first.abs().max())):
             return None
         agreement = cell.agreement
@@ -232,7 +271,7 @@ class Rung:
         for _ in range(CEILING_DOUBTS):
             if setting.ceilings is None or not impossible_flag(self.problem, seconds, setting.ceilings):
                 return
-            setting.ceilings = _best(setting.ceilings, measure_ceilings(setting.device, [self.problem.dtype]))
+            setting.ceilings = _best(setting.ceilings, measure_ceilings(setting.device, [self.problem.dtype], quick=True))
 
     def _attempt(self, cell: Cell, action: Callable[[], Failure | None]) -> Failure | None:
         """Run something of one implementation; what it raises becomes a status and a reason."""
@@ -278,7 +317,8 @@ class Rung:
 def _best(known: Ceilings, again: Ceilings) -> Ceilings:
     """The higher of two measurements of each ceiling."""
     rates = {name: max(rate, again.flop_per_s.get(name, 0.0)) for name, rate in known.flop_per_s.items()}
-    return Ceilings(flop_per_s=rates, bytes_per_s=max(known.bytes_per_s, again.bytes_per_s))
+    best = max(known.bytes_per_s, again.bytes_per_s)
+    return known.model_copy(update={"flop_per_s": rates, "bytes_per_s": best})
 
 
 def _carried(agreement: Agreement | None) -> dict[str, object]:

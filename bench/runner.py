@@ -1,35 +1,32 @@
 """The parent process: plans ladders, drives one worker at a time, writes each record as it ends.
 
-Workers are forked from a server that has imported torch but run nothing, so a fresh process costs 0.02 s
-instead of 2 s. The server, and with it every worker, starts with the allocator variables of the run. A worker
-that dies or hangs costs only the case that it had announced; the rest of its ladder goes on in a fresh
-process.
+Workers come from a fork server (:mod:`bench.server`). A worker that dies or hangs costs only the case that it had
+announced; the rest of its ladder goes on in a fresh process.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import multiprocessing.connection
-import os
 import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import forkserver
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from bench.cell import make_record
-from bench.environment import read_environment, worker_variables
+from bench.environment import read_environment
 from bench.errors import BenchError, UsageError
 from bench.implementation import implementations
 from bench.record import SCHEMA_VERSION, Record, RunEnd, RunHeader, Status, cell_key
+from bench.replicates import replicate
 from bench.results import Run, RunWriter, new_run_id, timestamp
+from bench.server import worker_context
 from bench.sweep import Case, Selection, Sweep, ladders, plan
-from bench.timing import SamplingPlan
+from bench.timing import FULL, SamplingPlan
 from bench.units import NS_PER_S, format_bytes
 from bench.worker import RESTART, SHARED, Description, Marker, Task, describe, work
 
@@ -97,8 +94,7 @@ def describe_machine(
         UsageError: if the device that was asked for is not there.
         BenchError: if the worker dies.
     """
-    _start_server(allocator)
-    context = multiprocessing.get_context("forkserver")
+    context = worker_context(allocator)
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=describe, args=(device, load, ceilings, sender))
     process.start()
@@ -202,8 +198,9 @@ class _Session:
         self.request, self.machine, self.writer, self.listener = request, machine, writer, listener
         seconds = sweep.seconds_per_problem
         self.time_budget_s = request.time_budget_s or sweep.time_budget_s
-        self.sampling = request.sampling or SamplingPlan(budget_ns=round(seconds * NS_PER_S))
-        self.context = multiprocessing.get_context("forkserver")
+        budget = SamplingPlan(budget_ns=round(seconds * NS_PER_S))
+        self.sampling = request.sampling or (FULL if sweep.full else budget)
+        self.context = worker_context(request.allocator)
         self.stop = self.context.Event()
         self.interrupts = 0
         self.processes = 0
@@ -217,7 +214,7 @@ class _Session:
             remaining = [case for case in cases if not self._settled(case)]
             for ladder in ladders(remaining, coarse_first=self.time_budget_s is not None):
                 if not self.stop.is_set():
-                    self._climb(ladder, Path(logs))
+                    self._take(ladder, Path(logs))
                 if self.interrupts:
                     outcome = "interrupted"
                 elif self.stop.is_set():
@@ -255,7 +252,21 @@ class _Session:
         self._write(make_record(case, self.machine.device_name, version, "out_of_memory", reason, predicted=True))
         return True
 
-    def _climb(self, ladder: list[Case], logs: Path) -> None:
+    def _take(self, ladder: list[Case], logs: Path) -> None:
+        """Measure one ladder and write its records."""
+        looks = self.sampling.processes
+        if looks == (1,):
+            for record in self._climb(ladder, None, logs):
+                self._write(record)
+            return
+        for problem in dict.fromkeys(case.problem for case in ladder):
+            if self.stop.is_set():
+                return
+            cases = [case for case in ladder if case.problem == problem]
+            for record in replicate(cases, partial(self._climb, logs=logs), looks, self.stop.is_set):
+                self._write(record)
+
+    def _climb(self, ladder: Sequence[Case], calls: Mapping[str, int] | None, logs: Path) -> Iterator[Record]:
         """Finish a ladder, in as many processes as it takes; each one that fails finishes at least one case."""
         outstanding = dict(enumerate(ladder))
         while outstanding and not self.stop.is_set():
@@ -270,10 +281,11 @@ class _Session:
                 log=logs / f"worker-{self.processes}.log",
                 load=self.request.load,
                 ceilings=self.machine.ceilings,
+                calls=None if calls is None else dict(calls),
             )
             self.processes += 1
             for position, record in self._drive(task):
-                self._write(record)
+                yield record
                 del outstanding[indices[position]]
             assert len(outstanding) < len(indices) or self.stop.is_set(), (
                 "a worker that ends finishes at least one case"
@@ -351,22 +363,6 @@ class _Session:
             yield
         finally:
             signal.signal(signal.SIGINT, previous)
-
-
-def _start_server(allocator: str) -> None:
-    """Start the fork server with the environment that workers are to have; a running one is left as it is."""
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["torch", "torch._inductor", "bench.worker"])
-    variables = worker_variables(allocator)
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        forkserver.ensure_running()
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _death(exitcode: int | None, log: Path) -> tuple[Status, str]:

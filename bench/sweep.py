@@ -6,6 +6,7 @@ A sweep is a TOML file::
     prose = "What the sweep is meant to show; the report prints it."
     skip_implementations = ["flex"]        # still run when asked for by name
     seconds_per_problem = 1.0              # rounds are added until a problem's rounds took this long
+    protocol = "full"                      # several processes and two looks; without it: "budget", one process
     time_budget = "9m"                     # stop cleanly after this, unless --time-budget says otherwise
     [axes]                                 # the product of all axes
     seqlen = { sqrt2 = [128, 4096] }       # or a value, a list, { pow2 = [lo, hi] }
@@ -64,6 +65,8 @@ class Sweep:
     skip_implementations: tuple[str, ...] = ()
     seconds_per_problem: float = 1.0
     """Rounds of one problem are added until they took this long, or until there are 60."""
+    full: bool = False
+    """Whether the full protocol is due: several processes, two looks; ``seconds_per_problem`` does not count then."""
     time_budget_s: float | None = None
     """Stop cleanly after this long; None measures everything."""
 
@@ -148,6 +151,7 @@ def parse_sweep(text: str, label: str, name: str, overrides: Sequence[str] = ())
         "exclude",
         "skip_implementations",
         "seconds_per_problem",
+        "protocol",
         "time_budget",
     }
     for unknown in sorted(set(data) - known):
@@ -174,6 +178,7 @@ def parse_sweep(text: str, label: str, name: str, overrides: Sequence[str] = ())
         problems=tuple(problems.items()),
         skip_implementations=tuple(data.get("skip_implementations", ())),
         seconds_per_problem=float(data.get("seconds_per_problem", 1.0)),
+        full=_is_full(data.get("protocol", "budget"), label),
         time_budget_s=parse_duration(data["time_budget"]) if "time_budget" in data else None,
     )
 
@@ -277,6 +282,12 @@ def ladders(cases: Iterable[Case], coarse_first: bool = False) -> list[list[Case
             if part:
                 parts.append(part)
     return levels[0] + levels[1] + levels[2]
+
+
+def _is_full(protocol: Any, label: str) -> bool:
+    if protocol not in ("budget", "full"):
+        raise SweepError(f"sweep {label} protocol must be 'budget' or 'full', got {protocol!r}. Check the spelling.")
+    return bool(protocol == "full")
 
 
 def _product(axes: Mapping[str, Any], label: str) -> Iterator[Problem]:

@@ -42,8 +42,9 @@ def write_rows(rows: Sequence[dict[str, Any]], style: Format, stream: TextIO) ->
 def frame_rows(frame: pd.DataFrame, style: Format) -> list[dict[str, Any]]:
     """Rows of a results frame for :func:`write_rows`: missing values are None; people get the columns that matter."""
     chosen = frame[list(SHORT_COLUMNS)] if style in ("table", "markdown", "github") else frame
-    parsed: list[dict[str, Any]] = json.loads(chosen.to_json(orient="records", double_precision=15))
-    return parsed
+    plain = chosen.astype(object)  # pandas' own JSON would round floats to 15 decimals
+    rows: list[dict[str, Any]] = plain.where(plain.notna(), None).to_dict(orient="records")
+    return rows
 
 
 def _rich_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], stream: TextIO) -> None:

@@ -35,6 +35,11 @@ def tflops(flop: float, latency_ms: float) -> float:
     return flop / (latency_ms * 1e9)
 
 
+def gb_per_s(moved_bytes: float, latency_ms: float) -> float:
+    """Bytes moved in ``latency_ms`` milliseconds, as 1e9 bytes per second."""
+    return moved_bytes / (latency_ms * 1e6)
+
+
 def format_ms(ms: float | None) -> str:
     """A latency with three significant digits and its unit: ``0.0123 ms``, ``12.3 ms``, ``1.23 s``."""
     if ms is None or not math.isfinite(ms):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.ceilings import measure_ceilings
+from bench.clocks import Clock, PerfCounterClock, cuda_clock, overhead_ns
 from bench.environment import available_memory_bytes
 from bench.errors import Unavailable
 from bench.implementation import Implementation, implementations
@@ -28,10 +29,13 @@ from bench.record import Ceilings
 from bench.registry import load_file
 from bench.rung import SHARED, DeviceBrokenError, Rung, Setting
 from bench.sweep import Case
-from bench.timing import Clock, PerfCounterClock, SamplingPlan, cuda_clock
+from bench.timing import SamplingPlan
 
 RESTART = -2
 """Value of the case marker when the worker ends itself because the device is broken."""
+
+PADDING_BYTES = 1 << 16
+"""A worker puts up to this many bytes before what it allocates, so that processes differ in alignment."""
 
 __all__ = ["RESTART", "SHARED", "Description", "Marker", "Task", "describe", "work"]
 
@@ -57,6 +61,8 @@ class Task:
     """Files of unpackaged implementations."""
     ceilings: Ceilings | None = None
     """What the machine can do at most, measured once per run."""
+    calls: dict[str, int] | None = None
+    """For a later process of a problem: calls in a block by implementation, as the first process settled them."""
 
 
 @dataclass(frozen=True)
@@ -102,18 +108,23 @@ class Marker:
 
 def work(task: Task, connection: Connection, marker: Marker, stop: Any) -> None:
     """Entry point of a ladder worker: sends ``(index, record as JSON)`` per finished cell, then None."""
-    _detach(task.log)
+    detach(task.log)
     for path in task.load:
         load_file(path)
+    rng = random.Random(task.seed)
+    padding = bytearray(rng.randrange(PADDING_BYTES))  # moves the addresses of all that comes: forks share their layout
+    clock = _clock(task.device)
     setting = Setting(
         device=task.device,
         device_name=task.device_name,
-        clock=_clock(task.device),
+        clock=clock,
         probe=probe_for(task.device)[0],
         plan=task.plan,
         process=task.process,
         ceilings=task.ceilings,
-        rng=random.Random(task.seed),
+        rng=rng,
+        overhead_ns=overhead_ns(clock),
+        calls=task.calls,
         announce=marker.set,
     )
     for first, cases in _rungs(task.cases):
@@ -129,11 +140,12 @@ def work(task: Task, connection: Connection, marker: Marker, stop: Any) -> None:
             return
         gc.collect()
     connection.send(None)
+    del padding
 
 
 def describe(device: str | None, load: tuple[Path, ...], ceilings: bool, connection: Connection) -> None:
     """Entry point of the first worker: sends a :class:`Description` of this machine."""
-    _detach(Path(os.devnull))
+    detach(Path(os.devnull))
     for path in load:
         load_file(path)
     import torch
@@ -178,7 +190,7 @@ def _version(member: Implementation) -> tuple[str | None, str | None]:
         return None, str(error)
 
 
-def _detach(log: Path) -> None:
+def detach(log: Path) -> None:
     """Leave Ctrl-C to the parent, and send this process's output (the profiler's too, written by C++) to ``log``."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -1,8 +1,10 @@
 """Exact peak bytes on CUDA: what the call requested from the caching allocator, above what was there before.
 
-Requested bytes are what tensors asked for; allocated bytes are rounded up to 512. The context, library
-workspaces outside the allocator and other processes are not part of it. The peak counter is reset to the
-current value, so the start is subtracted.
+Requested bytes are what tensors asked for. Beside them stand, under names of their own, allocated bytes (requests
+rounded up to 512), reserved bytes (whole segments that the caching allocator took) and what is in use on the whole
+device, which holds the context, library workspaces and other processes as well. A reset sets a peak counter to the
+current value, so the start is subtracted; unused segments are given back first, or the call would be served from them
+and reserve nothing.
 """
 
 from __future__ import annotations
@@ -38,20 +40,29 @@ class CudaRequested:
             self._cuda = torch.cuda
         return self._cuda
 
-    def read(self, run: Callable[[], object]) -> Reading:
+    def read(self, run: Callable[[], object], *, receipt: bool = True) -> Reading:
         cuda = self._module()
         gc.collect()
         cuda.synchronize()
+        cuda.empty_cache()
         cuda.reset_peak_memory_stats()
-        start = cuda.memory_stats()["requested_bytes.all.current"]
+        start = cuda.memory_stats()
         result = run()
         cuda.synchronize()
         stats = cuda.memory_stats()
+        free, total = cuda.mem_get_info()
         del result
+
+        def rise(kind: str, value: str = "peak") -> int:
+            return int(stats[f"{kind}.all.{value}"] - start[f"{kind}.all.current"])
+
         return Reading(
-            peak_bytes=stats["requested_bytes.all.peak"] - start,
-            output_bytes=max(0, stats["requested_bytes.all.current"] - start),
-            operators=self._operators(run),
+            peak_bytes=rise("requested_bytes"),
+            output_bytes=max(0, rise("requested_bytes", "current")),
+            operators=self._operators(run) if receipt else (),
+            allocated_bytes=rise("allocated_bytes"),
+            reserved_bytes=rise("reserved_bytes"),
+            device_used_bytes=total - free,
         )
 
     def self_test(self) -> str | None:

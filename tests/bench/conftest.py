@@ -1,4 +1,4 @@
-"""Lets tests import ``planted``, the module beside them that builds runs with planted numbers."""
+"""Lets tests import ``planted``, the module beside them, and those above them, such as ``fake_nvml``."""
 
 from __future__ import annotations
 
@@ -6,3 +6,4 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))

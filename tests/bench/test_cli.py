@@ -9,7 +9,8 @@ from typing import get_args
 
 import pytest
 
-from bench.cli import Family, main
+from bench.cli import main
+from bench.cli.reading import Family
 from bench.sweep import load_sweep
 
 HEAVY = ("torch", "pandas", "matplotlib", "triton", "scipy")

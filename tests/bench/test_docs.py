@@ -75,7 +75,8 @@ def test_every_verb_has_help_and_stands_in_the_readme() -> None:
 def test_the_readme_tables_name_every_sweep_family_and_measuring_option() -> None:
     from dataclasses import fields
 
-    from bench.cli import Family, Measuring
+    from bench.cli.measuring import Measuring
+    from bench.cli.reading import Family
     from bench.sweep import sweep_names
 
     verbs = README.partition("## Verbs")[2].partition("\n## ")[0]

@@ -17,7 +17,7 @@ from bench.numerics import agree, failure_reason
 from bench.probes import probe_for
 from bench.problem import Problem
 from bench.reference import naive_yardstick, reference
-from bench.timing import cuda_clock
+from bench.clocks import cuda_clock
 
 pytestmark = pytest.mark.gpu
 

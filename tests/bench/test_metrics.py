@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import planted
@@ -10,6 +11,10 @@ from bench.plots import Reading
 
 PAIRS = 128 * (4096 - 128 + 1 + 4096) // 2
 """Visible pairs of 128 queries aligned to the end of 4096 keys."""
+
+
+RATE, BANDWIDTH = 9.91e10, 7.12e10
+"""Ceilings of a planted run: float32 products, and bytes."""
 
 
 def value(name: str, latency_ms: float = 1.0, **problem: Any) -> float | None:
@@ -37,8 +42,8 @@ def test_every_metric_states_title_unit_and_direction(name: str) -> None:
 def test_direction_agrees_with_a_faster_cell(name: str) -> None:
     slow, fast = value(name, 2.0), value(name, 1.0)
     assert slow is not None and fast is not None
-    if name == "peak_score_matrices":
-        assert slow == fast
+    if name in ("peak_score_matrices", "flop_per_byte"):
+        assert slow == fast, "says nothing of time"
     else:
         assert (fast > slow) == (metrics.get(name).better == "higher")
 
@@ -92,3 +97,37 @@ def test_time_per_pair() -> None:
 def test_peak_in_score_matrices() -> None:
     (row,) = Reading([planted.run([planted.record("naive", 4096)])]).rows
     assert metrics.get("peak_score_matrices").value(row) == pytest.approx(2 + 64 / 4096)
+
+
+def test_share_of_the_measured_rate_of_products() -> None:
+    found = value("peak_fraction", 100.0, seqlen=4096, num_heads=1)
+    assert found == pytest.approx(4 * 64 * 4096**2 / 0.1 / RATE)
+    assert value("peak_fraction", dtype="float16") is None, "this machine's rate in that dtype was not measured"
+
+
+def test_bandwidth_and_intensity_count_inputs_and_results_once() -> None:
+    moved = 4 * 4096 * 64 * 4
+    assert value("bandwidth_gb_per_s", 2.0, seqlen=4096, num_heads=1) == pytest.approx(moved / 2e-3 / 1e9)
+    assert value("flop_per_byte", seqlen=4096, num_heads=1) == pytest.approx(4096 / 4)
+    assert value("flop_per_byte", seqlen_q=1, seqlen_k=4096, num_heads=1) == pytest.approx(0.5, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("problem", "least_s"),
+    [
+        ({"seqlen": 4096, "num_heads": 1}, 4 * 64 * 4096**2 / RATE),  # products bind
+        ({"seqlen_q": 1, "seqlen_k": 65536, "num_heads": 1}, (2 * 65536 + 2) * 64 * 4 / BANDWIDTH),  # memory binds
+    ],
+)
+def test_the_roof_is_the_slower_of_products_and_memory(problem: dict[str, Any], least_s: float) -> None:
+    assert value("roof_fraction", 1000 * least_s, **problem) == pytest.approx(1.0)
+    assert value("roof_fraction", 4000 * least_s, **problem) == pytest.approx(0.25)
+
+
+def test_no_share_without_measured_ceilings() -> None:
+    run = planted.run([planted.record("naive", 1024, 1.0)])
+    bare = replace(run, header=run.header.model_copy(update={"ceilings": None}))
+    (row,) = Reading([bare]).rows
+    assert metrics.get("peak_fraction").value(row) is None
+    assert metrics.get("roof_fraction").value(row) is None
+    assert metrics.get("bandwidth_gb_per_s").value(row) is not None

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bench.timing import CudaEventClock, PerfCounterClock, SamplingPlan, interleave
+from bench.clocks import Block
+from bench.timing import FULL, SamplingPlan, interleave, is_steady
 
 MS = 1_000_000
 
@@ -28,7 +29,7 @@ class FakeClock:
             seen = any(entry[0] == name for entry in self.log)
             total += self.cost[name] if seen else self.first.get(name, self.cost[name])
             self.log.append((name, 1))
-        return total
+        return Block(total)
 
 
 def direct(name, block):
@@ -108,64 +109,97 @@ def test_nothing_to_time_ends_at_once():
     assert interleave({}, FakeClock({}), SamplingPlan(), random.Random(0), direct) == {}
 
 
-class FakeDevice:
-    """Launching returns at once; the work takes 20 ms of device time and is done at the next synchronisation."""
+def test_a_warm_up_that_is_verified_goes_on_until_blocks_are_steady():
+    """Calls get twice as fast after 30 ms; blocks of the rounds are all at the final speed."""
 
-    def __init__(self):
-        self.now_ms = self.queued_ms = 0.0
+    class Settling(FakeClock):
+        spent = 0
 
-    def launch(self):
-        self.queued_ms += 20.0
+        def time_block(self, run, calls):
+            total = 0
+            for _ in range(calls):
+                total += 2 * MS if self.spent + total < 30 * MS else MS
+            self.spent += total
+            return Block(total)
 
-    def synchronize(self):
-        self.now_ms += self.queued_ms
-        self.queued_ms = 0.0
-
-    def event(self):
-        device = self
-
-        class Event:
-            def record(self):
-                self.at_ms = device.now_ms + device.queued_ms
-
-            def elapsed_time(self, stop):
-                assert device.queued_ms == 0, "read before the work was done"
-                return stop.at_ms - self.at_ms
-
-        return Event()
+    plan = SamplingPlan(warmup_calls=2, warmup_ns=0, longest_warmup_ns=2000 * MS)
+    samples = interleave(runs_of("a"), Settling({}), plan, random.Random(0), direct)["a"]
+    assert samples.steady
+    assert per_call(samples) == {MS}
+    hasty = interleave(runs_of("a"), Settling({}), SamplingPlan(warmup_calls=2, warmup_ns=0), random.Random(0), direct)
+    assert per_call(hasty["a"]) == {MS, 2 * MS}
 
 
-@pytest.mark.parametrize("calls", [1, 10, 50])
-def test_cuda_events_time_the_work_not_the_launch(calls):
-    device = FakeDevice()
-    device.launch()  # work of somebody else that is still queued
-    clock = CudaEventClock(lambda: (device.event(), device.event()), device.synchronize)
-    assert clock.time_block(device.launch, calls) == calls * 20 * MS
+def test_an_arm_that_never_becomes_steady_ends_its_warm_up_and_says_so():
+    class Slowing(FakeClock):
+        calls = 0
+
+        def time_block(self, run, calls):
+            self.calls += calls
+            return Block(round(MS * 1.02**self.calls))
+
+    plan = SamplingPlan(longest_warmup_ns=50 * MS, max_rounds=6)
+    assert not interleave(runs_of("a"), Slowing({}), plan, random.Random(0), direct)["a"].steady
 
 
-def test_an_error_of_queued_work_surfaces_at_its_own_block():
-    device = FakeDevice()
-    broken = {"launched": False}
-
-    def synchronize():
-        device.synchronize()
-        if broken["launched"]:
-            raise RuntimeError("device-side failure")
-
-    def launch():
-        device.launch()
-        broken["launched"] = True
-
-    clock = CudaEventClock(lambda: (device.event(), device.event()), synchronize)
-    with pytest.raises(RuntimeError, match="device-side"):
-        clock.time_block(launch, 1)
+def test_noise_without_a_trend_counts_as_steady_and_a_trend_does_not():
+    rng = random.Random(0)
+    assert all(is_steady([round(MS * rng.lognormvariate(0, 0.5)) for _ in range(20)]) for _ in range(50))
+    assert not is_steady([MS] * 10 + [2 * MS] * 10)
+    assert not is_steady([2 * MS] * 10 + [MS] * 10)
+    assert is_steady([MS] * 20)
 
 
-def test_wall_clock_counts_every_call_and_restores_the_collector():
-    import gc
+def test_a_block_is_long_against_the_cost_of_the_clock():
+    samples = interleave(
+        runs_of("a"), FakeClock({"a": MS}), SamplingPlan(), random.Random(0), direct, overhead_ns=50_000
+    )["a"]
+    assert samples.calls == 10  # 200 x 50 us
 
-    calls = []
-    elapsed = PerfCounterClock().time_block(lambda: calls.append(gc.isenabled()), 5)
-    assert calls == [False] * 5
-    assert elapsed > 0
-    assert gc.isenabled()
+
+def test_blocks_of_arms_that_will_be_compared_hold_the_same_calls_in_the_multiple_asked_for():
+    clock = FakeClock({"a": round(0.1 * MS), "b": round(0.09 * MS), "c": round(0.25 * MS)})
+    samples = interleave(
+        runs_of("a", "b", "c"), clock, SamplingPlan(), random.Random(0), direct, together=(("a", "b"),), multiple=20
+    )
+    assert (samples["a"].calls, samples["b"].calls, samples["c"].calls) == (20, 20, 2)
+
+
+def test_calls_settled_by_another_process_are_taken_over():
+    samples = interleave(runs_of("a"), FakeClock({"a": MS}), SamplingPlan(), random.Random(0), direct, calls={"a": 7})
+    assert samples["a"].calls == 7
+
+
+def test_few_rounds_are_balanced_by_reversing_every_second_order():
+    clock = FakeClock({"a": 20 * MS, "b": 20 * MS})
+    plan = SamplingPlan(warmup_calls=1, warmup_ns=0, min_rounds=6, budget_ns=0)
+    samples = interleave(runs_of("a", "b"), clock, plan, random.Random(0), direct)
+    assert sum(samples["a"].positions) == 3
+    assert [x + y for x, y in zip(samples["a"].positions, samples["b"].positions, strict=True)] == [1] * 6
+
+
+def test_a_refused_round_counts_for_no_arm_and_another_takes_its_place():
+    answers = iter([None, "a throttle counter advanced", None, None, "it did again", None, None, None])
+    clock = FakeClock({"a": 20 * MS, "b": 20 * MS})
+    plan = SamplingPlan(min_rounds=6, budget_ns=0)
+    samples = interleave(runs_of("a", "b"), clock, plan, random.Random(0), direct, guard=lambda: next(answers))
+    for one in samples.values():
+        assert (len(one.ns), len(one.positions), one.discarded) == (6, 6, 2)
+        assert one.discard_reason == "it did again"
+
+
+def test_a_guard_that_refuses_everything_ends_all_the_same():
+    plan = SamplingPlan(max_rounds=10)
+    samples = interleave(runs_of("a"), FakeClock({"a": MS}), plan, random.Random(0), direct, guard=lambda: "too hot")
+    assert (samples["a"].ns, samples["a"].discarded) == ([], 10)
+
+
+def test_the_full_protocol_takes_sixty_to_four_hundred_rounds_and_isolated_blocks():
+    def samples(cost_ms):
+        clock = FakeClock({"a": round(cost_ms * MS), "b": round(cost_ms * MS)})
+        return interleave(runs_of("a", "b"), clock, FULL, random.Random(0), direct)["a"]
+
+    assert len(samples(0.1).ns) == 400
+    assert len(samples(2).ns) == 100
+    assert len(samples(20).ns) == 60
+    assert samples(2).isolated_ns == [2 * MS] * 20

@@ -24,6 +24,10 @@ def test_tflops_of_a_published_case(flop: int, expected: float) -> None:
     assert units.tflops(flop, 1.234) == pytest.approx(expected, abs=5e-4)
 
 
+def test_bandwidth_is_decimal() -> None:
+    assert units.gb_per_s(3_000_000, 2.0) == 1.5
+
+
 @pytest.mark.parametrize(
     ("ms", "shown"),
     [

@@ -69,6 +69,8 @@ PURE = {
     "processes",
     "calls_per_sample",
     "peak_score_matrices",
+    "peak_fraction",
+    "roof_fraction",
 }
 """Counts and ratios, which have no unit."""
 PURE_ENDINGS = ("_abs", "_rmse", "_over_naive", "_nonfinite", "_nonzero", "_limit", "_index")
@@ -90,7 +92,7 @@ def test_o23_every_number_in_the_table_names_its_unit_or_has_none(column):
 @pytest.mark.parametrize("name", metrics.names())
 def test_o23_every_derived_number_names_its_unit_or_has_none(name):
     unit = metrics.get(name).unit
-    ending = {"TFLOP/s": "tflops", "ns": "_ns", "": None}[unit]
+    ending = {"TFLOP/s": "tflops", "ns": "_ns", "GB/s": "_gb_per_s", "FLOP/B": "flop_per_byte", "": None}[unit]
     assert name in PURE if ending is None else ending in name
 
 

@@ -1,0 +1,168 @@
+"""Verbs that measure: run, measure, verify."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from bench.cli._shared import REPORTS, RESULTS, Filters, app, build, say
+from bench.tables import Format, write_rows
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Measuring:
+    """What to measure, on what, for how long."""
+
+    sweep: str | None = None
+    """Name of a sweep (see `list sweeps`) or path of a TOML file; without it, default (and smoke for verify)."""
+    set: Annotated[tuple[str, ...], Parameter(negative="")] = ()
+    """Change an axis of the sweep: seqlen=128,256 or 'mask=["full","causal"]'. May be given several times."""
+    device: Literal["cpu", "cuda"] | None = None
+    """Where to measure; by default a GPU if torch sees one."""
+    allocator: Literal["warm", "default"] = "warm"
+    """CPU allocator: warm keeps memory in the process; default gives it back and pays page faults on every call."""
+    output: Annotated[Path, Parameter(name=["--output", "-o"])] = RESULTS
+    """Folder of the results file."""
+    load: Annotated[tuple[Path, ...], Parameter(negative="")] = ()
+    """Python file with an implementation of yours. May be given several times."""
+    dry_run: Annotated[bool, Parameter(negative="")] = False
+    """Show the plan and stop."""
+    time_budget: str | None = None
+    """Stop cleanly after this long (90s, 5m, 1h), coarse lengths first."""
+    resume: str | None = None
+    """Measure only what this earlier run lacks: a run id, a path, or auto for the latest."""
+    case_timeout: float = 120.0
+    """Seconds after which a single call or verification is ended."""
+    seed: int = 0
+    """Seed of the order within rounds."""
+
+
+@app.command
+def run(
+    *,
+    filters: Filters = Filters(),
+    measuring: Measuring = Measuring(),
+    reports: Path = REPORTS,
+    format: Format | None = None,
+) -> int:
+    """Plan, verify, measure and report: what `make bench` calls.
+
+    Args:
+        reports: Folder that the report is written to.
+        format: Also write every cell to stdout in this format.
+    """
+    from bench.results import ensure_folder
+
+    ensure_folder(reports)
+    path, code = _measure(filters, measuring, timed=True)
+    if path is None:
+        return code
+    _show(path, format)
+    page = build([path], reports)
+    say(f"report: {page}")
+    return code
+
+
+@app.command
+def measure(*, filters: Filters = Filters(), measuring: Measuring = Measuring(), format: Format | None = None) -> int:
+    """As `run`, without the report.
+
+    Args:
+        format: Also write every cell to stdout in this format.
+    """
+    path, code = _measure(filters, measuring, timed=True)
+    if path is not None:
+        _show(path, format)
+    return code
+
+
+@app.command
+def verify(
+    *,
+    filters: Filters = Filters(),
+    measuring: Measuring = Measuring(),
+    mutants: Annotated[bool, Parameter(negative="")] = False,
+    by: Literal["mutant", "setting"] = "mutant",
+    quick: Annotated[bool, Parameter(negative="")] = False,
+    format: Format = "table",
+) -> int:
+    """Check every implementation against the float64 reference, without timing it.
+
+    Args:
+        mutants: Score the gate itself instead: every deliberately broken attention against every check.
+        by: With --mutants, a row per mutant, or per setting with the rules R1 to R11 of others beside it.
+        quick: With --mutants, lengths up to 192 alone.
+        format: How to write the cells to stdout.
+    """
+    if mutants:
+        return _score_gate(by, quick, format)
+    path, code = _measure(filters, measuring, timed=False)
+    if path is not None:
+        _show(path, format)
+    return code
+
+
+def _score_gate(by: str, quick: bool, style: Format) -> int:
+    """Write the mutant table; exit code 1 if a mutant is missed."""
+    from bench.gate import mutant_rows, run_gate, summary_rows
+
+    scores = run_gate(quick, say)
+    write_rows(mutant_rows(scores) if by == "mutant" else summary_rows(scores), style, sys.stdout)
+    return 1 if any(not score.caught_by and not score.same for score in scores) else 0
+
+
+def _measure(filters: Filters, measuring: Measuring, *, timed: bool) -> tuple[Path | None, int]:
+    """Carry out a run; returns the results file (None for a dry run) and the exit code."""
+    from bench.progress import listener
+    from bench.registry import load_file
+    from bench.results import find_run, read_run
+    from bench.runner import Request, plan_lines
+    from bench.runner import run as run_request
+    from bench.sweep import Selection, load_sweep, parse_duration
+
+    for path in measuring.load:
+        load_file(path)
+    name = measuring.sweep or ("default" if timed else "smoke")
+    selection = Selection(filters.implementation, filters.not_implementation, filters.problem, filters.not_problem)
+    request = Request(
+        sweep=lambda device: load_sweep(name, device, measuring.set),
+        selection=selection,
+        command=shlex.join(["attention-bench", *sys.argv[1:]]),
+        output=measuring.output,
+        device=measuring.device,
+        allocator=measuring.allocator,
+        timed=timed,
+        case_timeout_s=measuring.case_timeout,
+        time_budget_s=None if measuring.time_budget is None else parse_duration(measuring.time_budget),
+        resume=None if measuring.resume is None else read_run(find_run(measuring.resume, measuring.output)),
+        load=measuring.load,
+        seed=measuring.seed,
+    )
+    if measuring.dry_run:
+        for line in plan_lines(request):
+            print(line)
+        return None, 0
+    progress = listener()
+    try:
+        path = run_request(request, progress)
+    finally:
+        progress.close()
+    say(f"results: {path}")
+    failed = [r for r in read_run(path).records if r.status in ("incorrect", "crashed", "error", "timeout")]
+    return path, 1 if failed else 0
+
+
+def _show(path: Path, style: Format | None) -> None:
+    if style is None:
+        return
+    from bench.analysis import frame
+    from bench.results import read_run
+    from bench.tables import frame_rows
+
+    write_rows(frame_rows(frame([read_run(path)]), style), style, sys.stdout)

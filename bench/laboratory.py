@@ -1,0 +1,113 @@
+"""Carries out the soundness experiments: observes the units that the notebook lacks, judges, writes the findings."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.environment import read_environment
+from bench.errors import BenchError, NothingSelectedError
+from bench.notebook import Note, append, read_notes
+from bench.results import timestamp
+from bench.soundness import Context, Experiment, Finding, experiments
+
+
+def run_soundness(
+    notebook: Path,
+    *,
+    quick: bool,
+    only: Sequence[str] = (),
+    units: Sequence[str] = (),
+    seconds: float | None = None,
+    say: Callable[[str], None],
+) -> list[Note]:
+    """Observe what is missing, then judge every chosen experiment on all that the notebook holds.
+
+    Args:
+        notebook: file to append to.
+        quick: only the small part of the units.
+        only: regular expressions; an experiment whose name one of them finds is chosen. Empty: all.
+        units: regular expressions on the keys of units. Empty: all.
+        seconds: start no further unit after this long. None: until all are done.
+        say: told what is going on.
+
+    Returns:
+        The findings.
+
+    Raises:
+        NothingSelectedError: if nothing is chosen.
+    """
+    chosen = [member for name, member in experiments.items() if not only or any(re.search(p, name) for p in only)]
+    if not chosen:
+        raise NothingSelectedError(
+            f"experiment filter must leave at least one, got none of {', '.join(experiments.names())}. Change --only."
+        )
+    started = time.monotonic()
+    machine = _machine()
+    observed = {(note.experiment, note.unit) for note in read_notes(notebook) if note.type == "observation"}
+    for member in chosen:
+        missing = [
+            unit
+            for unit in member().units(quick)
+            if (member.name, unit) not in observed and (not units or any(re.search(p, unit) for p in units))
+        ]
+        for number, unit in enumerate(missing, start=1):
+            if seconds is not None and time.monotonic() - started > seconds:
+                say("time is up; run again to observe the rest")
+                break
+            say(f"{member.name} {unit} ({number} of {len(missing)})")
+            _observe(member, unit, notebook, machine, say)
+    return [_judge(member, notebook, machine) for member in chosen]
+
+
+def _observe(
+    member: type[Experiment], unit: str, notebook: Path, machine: dict[str, Any], say: Callable[[str], None]
+) -> None:
+    """Carry out one unit and note it; a unit that fails is told and left for another time."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="attention-bench-soundness-") as folder:
+        try:
+            observation = member().observe(unit, Context(folder=Path(folder), say=lambda text: None))
+        except (BenchError, RuntimeError, OSError) as error:
+            say(f"{member.name} {unit} failed: {type(error).__name__}: {error}")
+            return
+    seconds = round(time.monotonic() - began, 1)
+    append(notebook, Note("observation", member.name, unit, timestamp(), machine, seconds, observation))
+
+
+def _judge(member: type[Experiment], notebook: Path, machine: dict[str, Any]) -> Note:
+    """Judge what the notebook holds and note the finding."""
+    observations = {
+        note.unit: note.content
+        for note in read_notes(notebook)
+        if note.type == "observation" and note.experiment == member.reads
+    }
+    finding = member().judge(observations) if observations else Finding(None, "nothing was observed")
+    content = {
+        "title": member.title,
+        "target": member.target,
+        "met": finding.met,
+        "found": finding.found,
+        "rows": [dict(row) for row in finding.rows],
+        "units": len(observations),
+    }
+    note = Note("finding", member.name, "", timestamp(), machine, 0.0, content)
+    append(notebook, note)
+    return note
+
+
+def _machine() -> dict[str, Any]:
+    """What a reader must know of the machine; no host name."""
+    environment = read_environment("cpu", "warm", None, None)
+    return {
+        "cpu": environment.cpu,
+        "cores": environment.cores,
+        "torch": environment.packages.get("torch"),
+        "attention_bench": environment.packages.get("attention-bench"),
+        "commit": environment.git_commit,
+        "dirty": environment.git_dirty,
+    }

@@ -1,0 +1,87 @@
+"""E3: real extra work is found, and its size is estimated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Any, ClassVar
+
+from bench.paired import Arm, Pair
+from bench.soundness import Context, Finding, Observation, experiments
+from bench.soundness._batches import comparison, gate_cells, observe_pairs, stored_pairs
+from bench.soundness._rivals import RIVALS, judged
+
+REPEATS = 15
+PROBLEMS_USED = (0, 4)
+"""The problems with the shortest calls: a block must hold up to 33 of them."""
+EVERY = {3: 33, 5: 20, 10: 10, 20: 5}
+"""Percent of extra work -> one more call after so many."""
+WANTED = {5: 0.80, 10: 1.00, 20: 1.00}
+"""Share of verdicts that must be REGRESSED."""
+POINTS = 1.0
+"""The estimate must be within this many percentage points of what was injected."""
+
+
+@experiments.register("e03_power")
+class Power:
+    """3, 5, 10 and 20 % more calls of the same code: 60 verdicts of each size, half of them beside busy processes."""
+
+    name: ClassVar[str] = "e03_power"
+    title: ClassVar[str] = "Is real extra work found?"
+    target: ClassVar[str] = (
+        "+5 % found in at least 80 % of 60 verdicts, +10 % and +20 % in all; median estimate within 1 point"
+    )
+    reads: ClassVar[str] = "e03_power"
+
+    def units(self, quick: bool) -> list[str]:
+        if quick:
+            return ["repeat-00/problem-0"]
+        return [f"repeat-{repeat:02d}/problem-{PROBLEMS_USED[repeat % 2]}" for repeat in range(REPEATS)]
+
+    def observe(self, unit: str, context: Context) -> Observation:
+        repeat, problem = (int(part.rpartition("-")[2]) for part in unit.split("/"))
+        pairs = [
+            Pair(f"+{percent} % {name} {cell.key}", Arm(cell, name), Arm(cell, name, repeat_every=every))
+            for cell, name in gate_cells(problem)
+            for percent, every in EVERY.items()
+        ]
+        return observe_pairs(pairs, context, seed=100_000 + 1000 * repeat, loaded=repeat % 2 == 1)
+
+    def judge(self, observations: Mapping[str, Observation]) -> Finding:
+        by_size: dict[int, list[tuple[bool, str, float]]] = {}
+        rivals: dict[int, dict[str, list[int]]] = {}
+        for _, observation, name, kept in stored_pairs(observations):
+            size = int(name.split()[0])
+            found = comparison(observation, kept)
+            by_size.setdefault(size, []).append((observation["loaded"], found.verdict, found.ratio))
+            for rule, answer in judged(kept).items():
+                rivals.setdefault(size, {r: [] for r in RIVALS})[rule].append(answer)
+        if not by_size:
+            return Finding(None, "nothing was observed")
+        rows: list[dict[str, Any]] = []
+        wrong, enough = [], True
+        for size, verdicts in sorted(by_size.items()):
+            count, share = len(verdicts), sum(v == "REGRESSED" for _, v, _ in verdicts) / len(verdicts)
+            off = 100 * (median(ratio for _, _, ratio in verdicts) - 1 - 1 / EVERY[size])
+            worst = max((100 * (ratio - 1 - 1 / EVERY[size]) for _, _, ratio in verdicts), key=lambda x: abs(x))
+            row: dict[str, Any] = {
+                "injected_percent": round(100 / EVERY[size], 2),
+                "verdicts": count,
+                "regressed_percent": round(100 * share, 1),
+                "improved": sum(v == "IMPROVED" for _, v, _ in verdicts),
+                "unclear": sum(v == "UNCLEAR" for _, v, _ in verdicts),
+                "median_estimate_off_points": round(off, 2),
+                "worst_estimate_off_points": round(worst, 2),
+            }
+            for rule, answers in rivals.get(size, {}).items():
+                row[rule] = f"{100 * sum(a > 0 for a in answers) / len(answers):.0f} %" if answers else "-"
+            rows.append(row)
+            enough &= count >= 60
+            if share < WANTED.get(size, 0.0) or abs(off) > POINTS:
+                wrong.append(size)
+        parts = [
+            f"+{row['injected_percent']:g} % in {row['regressed_percent']:g} % of {row['verdicts']}" for row in rows
+        ]
+        sizes = ", ".join(f"{row['median_estimate_off_points']:+.2f}" for row in rows)
+        found_text = f"REGRESSED at {', '.join(parts)}; median estimates off by {sizes} points"
+        return Finding(False if wrong else (True if enough else None), found_text, rows)
