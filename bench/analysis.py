@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import comb
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from bench.record import Ceilings, Measurement, Record
+from bench.record import Ceilings, Measurement, Record, Sampled
 from bench.results import Run
-from bench.units import ns_to_ms
+from bench.units import ns_to_ms, significant
+from bench.verdicts import Verdict, paired_estimates, two_looks
 
 if TYPE_CHECKING:
     import pandas as pd
+
+K = TypeVar("K")
 
 CONFIDENCE = 0.95
 """Least coverage that an interval shown anywhere has, where the number of samples allows it."""
@@ -35,8 +38,8 @@ class LatencySummary:
     """``within run`` (one process: says nothing of other processes) or ``across processes``."""
 
 
-def latency_summary(measurement: Measurement) -> LatencySummary:
-    """Median and interval of one cell.
+def latency_summary(measurement: Measurement | Sampled) -> LatencySummary:
+    """Median and interval of one cell under one clock, which must have samples.
 
     With several processes, the unit of inference is the process (its own median); with one, the sample.
     """
@@ -55,6 +58,72 @@ def latency_summary(measurement: Measurement) -> LatencySummary:
         coverage=coverage,
         scope="across processes" if several else "within run",
     )
+
+
+@dataclass(frozen=True)
+class PairedRatio:
+    """Time per call of one implementation over that of another, from rounds that timed both."""
+
+    ratio: float
+    """Above 1, the first one takes longer. One process: median over its rounds. Several: median over processes."""
+    lo: float
+    hi: float
+    coverage: float
+    """Probability that the interval holds the median over rounds (one process) or over processes (several)."""
+    processes: int
+    """How many the ratio comes from: those of the look that decided."""
+    verdict: Verdict | None
+    """On the first one against the other; None with one process, which says nothing of the next."""
+
+    @property
+    def text(self) -> str:
+        """``2.87x [2.80, 2.91]``."""
+        return f"{significant(self.ratio)}x [{significant(self.lo)}, {significant(self.hi)}]"
+
+    @property
+    def scope(self) -> str:
+        """What the interval speaks of."""
+        return "within run" if self.processes == 1 else f"across {self.processes} processes"
+
+
+def paired_ratio(first: Measurement, other: Measurement) -> PairedRatio | None:
+    """Time per call of ``first`` over that of ``other``; None where no round timed both, or a clock read 0.
+
+    Several processes are judged as :mod:`bench.verdicts` does. With one, the interval is that of the median over its
+    rounds, and there is no verdict.
+    """
+    if first.clock != other.clock or min(*first.samples_ns, *other.samples_ns) == 0:
+        return None
+    if len(set(first.processes)) > 1:
+        estimates = paired_estimates(other, first)
+        if len(estimates) < 2:
+            return None
+        found = two_looks(estimates)
+        return PairedRatio(found.ratio, found.lo, found.hi, found.coverage, found.processes, found.verdict)
+    if first.processes != other.processes:
+        return None
+    scale = other.calls_per_sample / first.calls_per_sample
+    ratios = sorted(a / b * scale for a, b in zip(first.samples_ns, other.samples_ns, strict=True))
+    low, high, coverage = median_interval(len(ratios))
+    return PairedRatio(median(ratios), ratios[low], ratios[high], coverage, 1, None)
+
+
+def fastest(medians: Mapping[K, float], paired: Callable[[K, K], PairedRatio | None]) -> tuple[K, bool]:
+    """Who is fastest, and whether it clearly is: the interval of every other one's paired ratio to it lies above 1.
+
+    It is the one with the smallest median, unless others are clearly faster than that one in the rounds they share.
+
+    Args:
+        medians: of latency, by whatever tells the candidates apart; not empty.
+        paired: time of the first over that of the second; None where no round timed both.
+    """
+    best = min(medians, key=medians.__getitem__)
+    pairs = {key: pair for key in medians if key != best and (pair := paired(key, best)) is not None}
+    quicker = {key: pair.ratio for key, pair in pairs.items() if pair.hi < 1}
+    if quicker:
+        best = min(quicker, key=quicker.__getitem__)
+    others = [paired(key, best) for key in medians if key != best]
+    return best, all(pair is not None and pair.lo > 1 for pair in others)
 
 
 @cache
@@ -76,6 +145,9 @@ def median_interval(count: int) -> tuple[int, int, float]:
         best = (rank, count - 1 - rank, coverage)
     return best
 
+
+OTHER_CLOCKS = ("host", "cuda_event_hot", "cuda_graph")
+"""Clock protocols beside the one of ``latency_ms`` that have a column of their own. They never share a series."""
 
 COLUMNS: dict[str, str] = {
     "run_id": "string",
@@ -114,6 +186,12 @@ COLUMNS: dict[str, str] = {
     "processes": "Int64",
     "calls_per_sample": "Int64",
     "clock": "string",
+    "discarded_rounds": "Int64",
+    "wall_over_cpu": "Float64",
+    "isolated_over_interleaved": "Float64",
+    **{f"latency_{clock}_ms": "Float64" for clock in OTHER_CLOCKS},
+    "energy_per_call_j": "Float64",
+    "energy_uncertainty_j": "Float64",
     "first_call_ms": "Float64",
     "prepare_ms": "Float64",
     "setup_ms": "Float64",
@@ -211,22 +289,51 @@ def _row(run: Run, record: Record) -> dict[str, Any]:
                 "out_limit": out.limit,
             }
     if measurement is not None:
-        summary = latency_summary(measurement)
-        flat |= {
-            "latency_ms": summary.median_ms,
-            "latency_lo_ms": summary.lo_ms,
-            "latency_hi_ms": summary.hi_ms,
-            "latency_min_ms": summary.min_ms,
-            "samples": len(measurement.samples_ns),
-            "processes": len(set(measurement.processes)),
-            "calls_per_sample": measurement.calls_per_sample,
-            "clock": measurement.clock,
-            "first_call_ms": ns_to_ms(measurement.first_call_ns),
-            "prepare_ms": ns_to_ms(measurement.prepare_ns),
-            "setup_ms": None if measurement.setup_ns is None else ns_to_ms(measurement.setup_ns),
-        }
-        if measurement.memory is not None:
-            memory = measurement.memory.model_dump()
-            flat["memory_method"] = memory.pop("method")
-            flat |= memory
+        flat |= _measured(measurement)
     return flat
+
+
+def _measured(measurement: Measurement) -> dict[str, Any]:
+    """The columns of a measured cell."""
+    summary = latency_summary(measurement)
+    flat: dict[str, Any] = {
+        "latency_ms": summary.median_ms,
+        "latency_lo_ms": summary.lo_ms,
+        "latency_hi_ms": summary.hi_ms,
+        "latency_min_ms": summary.min_ms,
+        "samples": len(measurement.samples_ns),
+        "processes": len(set(measurement.processes)),
+        "calls_per_sample": measurement.calls_per_sample,
+        "clock": measurement.clock,
+        "discarded_rounds": measurement.discarded_rounds,
+        "wall_over_cpu": _wall_over_cpu(measurement),
+        "isolated_over_interleaved": _isolated_over_interleaved(measurement),
+        "first_call_ms": ns_to_ms(measurement.first_call_ns),
+        "prepare_ms": ns_to_ms(measurement.prepare_ns),
+        "setup_ms": None if measurement.setup_ns is None else ns_to_ms(measurement.setup_ns),
+    }
+    for other in measurement.others:
+        if other.clock in OTHER_CLOCKS and other.samples_ns:
+            flat[f"latency_{other.clock}_ms"] = latency_summary(other).median_ms
+    if measurement.energy is not None:
+        flat["energy_per_call_j"] = measurement.energy.joules_per_call
+        flat["energy_uncertainty_j"] = measurement.energy.uncertainty_j
+    if measurement.memory is not None:
+        memory = measurement.memory.model_dump(exclude={"excluded_bytes"})
+        flat["memory_method"] = memory.pop("method")
+        flat |= memory
+    return flat
+
+
+def _wall_over_cpu(measurement: Measurement) -> float | None:
+    """Median over blocks of wall time over CPU time of the calling thread: well above 1 where others held the cores."""
+    shares = [wall / cpu for wall, cpu in zip(measurement.samples_ns, measurement.cpu_ns or (), strict=False) if cpu]
+    return median(shares) if shares else None
+
+
+def _isolated_over_interleaved(measurement: Measurement) -> float | None:
+    """Median of blocks on their own over that of blocks between others'; None where either is missing."""
+    between = median(measurement.samples_ns)
+    if not measurement.isolated_ns or not between:
+        return None
+    return median(measurement.isolated_ns) / between

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.calls import Step
+from bench.cross_examination import cross_examine
 from bench.flags import few_samples_flag, impossible_flag, merged_flags, sample_flags, seconds_per_call
 from bench.implementation import Implementation
 from bench.probes import Reading
@@ -14,6 +15,8 @@ from bench.record import Agreement, Flag, Measurement, Memory, Record, Sampled, 
 from bench.sweep import Case
 from bench.timing import Samples
 
+FAULTS = ("missing_synchronisation", "uncaptured", "slowed_down", "unexplained")
+"""Findings between clocks that are doubts; the others describe a regime (host bound, hot cache), not a fault."""
 REASON_CHARS = 600
 """Longer reasons are cut."""
 
@@ -39,6 +42,8 @@ class Cell:
     notes: dict[str, Any] = field(default_factory=dict)
     others: list[Sampled] = field(default_factory=list)
     """Samples under other clocks."""
+    excluded_bytes: dict[str, int] = field(default_factory=dict)
+    """What clocks hold for themselves, by name."""
     telemetry: tuple[Telemetry, ...] = ()
 
     @property
@@ -76,6 +81,9 @@ def finished_record(
             cell, device, samples, measured["clock"], measured["process"], measured["memory_method"]
         )
         doubt = impossible_flag(cell.case.problem, seconds_per_call(samples), measured["ceilings"])
+        disagreements = "; ".join(f"{f.name}: {f.reason}" for f in cross_examine(measurement) if f.name in FAULTS)
+        if disagreements:
+            doubt += (Flag(name="clocks_disagree", reason=disagreements),)
         flags = sample_flags(samples) + doubt
     return make_record(
         cell.case,
@@ -131,6 +139,12 @@ def _measurement(
             mask_bytes=cell.mask_bytes,
             predicted_peak_bytes=cell.member.predicted_peak_bytes(cell.case.problem, device),
             method=memory_method,
+            saved_bytes=reading.saved_bytes,
+            backward_peak_bytes=reading.backward_peak_bytes,
+            allocated_bytes=reading.allocated_bytes,
+            reserved_bytes=reading.reserved_bytes,
+            device_used_bytes=reading.device_used_bytes,
+            excluded_bytes=cell.excluded_bytes,
         )
     return Measurement(
         samples_ns=tuple(samples.ns),

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import Any
 
-from bench.analysis import LatencySummary, latency_summary
+from bench.analysis import LatencySummary, fastest, latency_summary, paired_ratio
 from bench.errors import NothingSelectedError
-from bench.record import Record
+from bench.record import Measurement, Record
 from bench.results import Run
 
 COMPARABLE = ("cpu", "cores", "device", "allocator", "torch_threads", "torch_build")
@@ -28,26 +28,29 @@ class Standing:
     cells: int
     """Common cells: those that every ranked implementation measured."""
     wins: int
-    """Common cells in which it is the fastest."""
+    """Common cells in which it is clearly the fastest: the interval of every other's ratio to it lies above 1."""
 
 
 def rank(runs: Iterable[Run]) -> list[Standing]:
     """Order implementations by the geometric mean of paired ratios on the cells that all of them measured.
 
-    Cells flagged ``impossible`` do not count. A single number per implementation hides where it wins and loses: it is
+    Within a cell, each is set against the fastest one, round by round, so that what slowed both down cancels; where no
+    round timed both, by the ratio of medians, and then nobody wins the cell. Cells flagged ``impossible`` do
+    not count; no other flag keeps a cell out. A single number per implementation hides where it wins and loses: it is
     meant for a first look.
 
     Raises:
         NothingSelectedError: if no cell was measured by all of them.
     """
-    cells: dict[tuple[str, str], dict[str, float]] = {}
+    cells: dict[tuple[str, str], dict[str, Measurement]] = {}
     for run in runs:
         for record in run.records:
-            if record.measurement is not None and not any(flag.name == "impossible" for flag in record.flags):
-                cell = cells.setdefault((run.run_id, record.problem.key), {})
-                cell[record.implementation] = latency_summary(record.measurement).median_ms
+            measured = sound_measurement(record)
+            if measured is not None:
+                cells.setdefault((run.run_id, record.problem.key), {})[record.implementation] = measured
     names = sorted({name for cell in cells.values() for name in cell})
-    common = [cell for cell in cells.values() if len(cell) == len(names) and min(cell.values()) > 0]
+    common = [_ratios(cell) for cell in cells.values() if len(cell) == len(names)]
+    common = [cell for cell in common if cell]
     if not common:
         raise NothingSelectedError(
             "leader board must have cells that all of its implementations measured, "
@@ -57,13 +60,66 @@ def rank(runs: Iterable[Run]) -> list[Standing]:
     standings = [
         Standing(
             implementation=name,
-            ratio=geometric_mean([cell[name] / min(cell.values()) for cell in common]),
+            ratio=geometric_mean([cell[name][0] for cell in common]),
             cells=len(common),
-            wins=sum(cell[name] == min(cell.values()) for cell in common),
+            wins=sum(cell[name][1] for cell in common),
         )
         for name in names
     ]
     return sorted(standings, key=lambda standing: standing.ratio)
+
+
+def sound_measurement(record: Record) -> Measurement | None:
+    """The measurement of a record, unless it is flagged ``impossible``."""
+    return None if any(flag.name == "impossible" for flag in record.flags) else record.measurement
+
+
+def _ratios(cell: dict[str, Measurement]) -> dict[str, tuple[float, bool]]:
+    """By implementation: time over that of the fastest, and whether it clearly is that; empty if a clock read 0."""
+    medians = {name: latency_summary(measured).median_ms for name, measured in cell.items()}
+    if min(medians.values()) <= 0:
+        return {}
+    best, clear = fastest(medians, lambda one, other: paired_ratio(cell[one], cell[other]))
+    ratios = {name: paired_ratio(measured, cell[best]) for name, measured in cell.items()}
+    return {
+        name: (pair.ratio if pair else medians[name] / medians[best], clear and name == best)
+        for name, pair in ratios.items()
+    }
+
+
+@dataclass(frozen=True)
+class AllocatorEffect:
+    """What the default allocator costs one implementation, from two runs that differ in nothing else."""
+
+    implementation: str
+    ratio: float
+    """Geometric mean over the common cells of its time with the default allocator over that with the warm one."""
+    least: float
+    most: float
+    cells: int
+
+
+def allocator_effects(default: Run, warm: Run) -> list[AllocatorEffect]:
+    """Time with the default over time with the warm allocator, the largest ratio first.
+
+    Empty unless the runs differ in their allocator alone. They were not interleaved.
+    """
+    settings = {"allocator": ("default", "warm")}
+    if differences(default, warm) != settings:
+        return []
+    slow, fast = _by_cell(default), _by_cell(warm)
+    ratios: dict[str, list[float]] = {}
+    for key in slow.keys() & fast.keys():
+        before, after = sound_measurement(fast[key]), sound_measurement(slow[key])
+        if before is not None and after is not None and latency_summary(before).median_ms > 0:
+            ratio = latency_summary(after).median_ms / latency_summary(before).median_ms
+            ratios.setdefault(key[1], []).append(ratio)
+    found = [
+        AllocatorEffect(name, geometric_mean(values), min(values), max(values), len(values))
+        for name, values in ratios.items()
+        if min(values) > 0
+    ]
+    return sorted(found, key=lambda effect: (-effect.ratio, effect.implementation))
 
 
 @dataclass(frozen=True)

@@ -136,8 +136,7 @@ def _order_effect(samples: Samples) -> Flag | None:
 
 def _throttled(samples: Samples) -> Flag | None:
     total = samples.discarded + len(samples.ns)
-    if samples.discarded <= DISCARD_SHARE * total:
-        return None
-    return Flag(
-        name="throttled", reason=f"{samples.discarded} of {total} rounds were discarded: {samples.discard_reason}"
-    )
+    reason = samples.throttle_doubt
+    if samples.discarded > DISCARD_SHARE * total:
+        reason = f"{samples.discarded} of {total} rounds were discarded: {samples.discard_reason}"
+    return None if reason is None else Flag(name="throttled", reason=reason)

@@ -72,7 +72,7 @@ def _observe(
     with tempfile.TemporaryDirectory(prefix="attention-bench-soundness-") as folder:
         try:
             observation = member().observe(unit, Context(folder=Path(folder), say=lambda text: None))
-        except (BenchError, RuntimeError, OSError) as error:
+        except (BenchError, RuntimeError, OSError, EOFError) as error:
             say(f"{member.name} {unit} failed: {type(error).__name__}: {error}")
             return
     seconds = round(time.monotonic() - began, 1)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.calls import Step, differentiable, make_step
-from bench.clocks import Block, PerfCounterClock, cuda_clock, overhead_ns
+from bench.clocks import Block, clocks_for, overhead_ns
 from bench.errors import BenchError
 from bench.implementation import implementations
 from bench.inputs import make_inputs, place_inputs
@@ -219,7 +219,7 @@ def measure_pairs(task: PairTask, connection: Connection) -> None:
 
 def measure_pair(pair: Pair, task: PairTask, rng: random.Random) -> PairSamples:
     """Interleave the two arms of a pair in this process."""
-    clock = cuda_clock() if task.device == "cuda" else PerfCounterClock()
+    clock, _ = clocks_for(task.device)
     names = list(ARMS)
     rng.shuffle(names)  # which arm is allocated first must not be tied to which arm it is
     steps = {name: _step(getattr(pair, name), task.device) for name in names}

@@ -61,6 +61,7 @@ FlagName = Literal[
     "contended",
     "interference",
     "clocks_disagree",
+    "memory_disagrees",
 ]
 
 _REQUIRED, _FORBIDDEN, _OPTIONAL = "required", "forbidden", "optional"

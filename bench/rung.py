@@ -15,26 +15,32 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.calls import differentiable, make_step
-from bench.ceilings import measure_ceilings
+from bench.ceilings import higher, measure_ceilings
 from bench.cell import Cell, finished_record
 from bench.certificate import Certificate, attend_with, certificate_problem, certify, checks_reason
 from bench.checks import affordable_checks, run_checks
 from bench.clocks import Block, Clock
-from bench.errors import Unavailable, Unsupported
+from bench.errors import CaptureError, Unavailable, Unsupported
+from bench.faults import is_out_of_memory, recovered
 from bench.flags import impossible_flag, seconds_per_call
 from bench.implementation import AttentionInputs, implementations
 from bench.inputs import make_inputs, place_inputs, poison
 from bench.numerics import agree, row_errors
-from bench.probes import Probe
+from bench.nvml import Identity
+from bench.probes import Probe, read_step
 from bench.problem import Problem
-from bench.record import Agreement, Ceilings, Record, Status
+from bench.record import Agreement, Ceilings, Record, Sampled, Status
 from bench.reference import Reference, naive_yardstick, reference
 from bench.sweep import Case
+from bench.telemetry import Recorder
+from bench.throttle import ThrottleGuard
 from bench.timing import Samples, SamplingPlan, interleave
 
 if TYPE_CHECKING:
     import torch
 
+OTHER_PLAN = SamplingPlan(warmup_calls=2, warmup_ns=0, budget_ns=100_000_000, min_rounds=10, max_rounds=30)
+"""Rounds under each further clock."""
 CEILING_DOUBTS = 3
 """How often the ceilings are measured again before a row is called impossible."""
 
@@ -72,6 +78,10 @@ class Setting:
     rng: random.Random
     overhead_ns: int
     """What an empty block takes on this clock."""
+    other_clocks: tuple[Clock, ...]
+    """Protocols under which each cell is timed once more, on its own."""
+    gpus: tuple[Identity, ...]
+    """Whose sensors are read while the rounds last; empty on a CPU."""
     calls: Mapping[str, int] | None
     """Calls in a block by implementation, where another process settled them: then cells were verified there too."""
     announce: Callable[[int], None]
@@ -163,7 +173,7 @@ class Rung:
         if certificate.reason is not None:
             cell.agreement = certificate.agreement
             return "incorrect", f"certificate {certificate.reason}"
-        got = self._prepare(cell, logical)
+        inputs, got = self._prepare(cell, logical)
         agreement = agree(problem, exact, naive, got)
         due = affordable_checks(problem)
         checks = run_checks(problem, attend_with(member, device), due) if agreement.passed and due else {}
@@ -177,7 +187,7 @@ class Rung:
         )
         if self.setting.probe is not None:
             before = time.perf_counter_ns()
-            cell.reading = self.setting.probe.read(cell.ready.run)
+            cell.reading = read_step(self.setting.probe, cell.ready, problem, inputs)
             cell.measure_s += (time.perf_counter_ns() - before) / 1e9
             agreement = agreement.model_copy(update={"ran": cell.reading.operators})
         cell.agreement = agreement
@@ -189,8 +199,8 @@ class Rung:
             return "incorrect", f"backend: asked for {' or '.join(wanted)}, but {', '.join(ran) or 'nothing known'} ran"
         return None
 
-    def _prepare(self, cell: Cell, logical: AttentionInputs) -> dict[str, torch.Tensor]:
-        """Make the step, call it once for the first time, and return what it computed."""
+    def _prepare(self, cell: Cell, logical: AttentionInputs) -> tuple[AttentionInputs, dict[str, torch.Tensor]]:
+        """Make the step, call it once for the first time, and return its inputs and what it computed."""
         member, device, problem = cell.member, self.setting.device, self.problem
         inputs = differentiable(problem, place_inputs(logical, member.layout, device))
         before = time.perf_counter_ns()
@@ -201,7 +211,7 @@ class Rung:
         poison(problem, device)
         results: list[dict[str, torch.Tensor]] = []
         cell.first_call_ns = self.setting.clock.time_block(lambda: results.append(step.run().tensors()), 1).ns
-        return results.pop()
+        return inputs, results.pop()
 
     def _prepare_again(self, cell: Cell, logical: AttentionInputs) -> Failure | None:
         """In a later process: the first one verified the cell, and :meth:`_still_computes` looks again at the end."""
@@ -224,23 +234,32 @@ class Rung:
             failed = self._attempt(cells[name], guarded)
             if failed is not None:
                 failures[name] = failed
+                cells[name].step = None  # its inputs are not needed any more,
+                del runs[name]  # and nobody may keep them alive while the others go on
                 return None
             return elapsed[0]
 
         setting = self.setting
+        runs = {name: cell.ready.run for name, cell in cells.items()}
+        recorder, guard = Recorder(setting.gpus).start(), ThrottleGuard(setting.gpus)
         samples = interleave(
-            {name: cell.ready.run for name, cell in cells.items()},
+            runs,
             setting.clock,
             setting.plan,
             setting.rng,
             attempt,
             overhead_ns=setting.overhead_ns,
             calls=setting.calls,
+            guard=guard,
         )
+        telemetry, doubt = recorder.stop(), guard.doubt()
+        guard.close()
         for name, taken in samples.items():
             if not taken.ns:
                 failures[name] = "error", f"no round counted: {taken.discard_reason}"
                 continue
+            cells[name].telemetry, taken.throttle_doubt = telemetry, doubt
+            cells[name].others = [self._under(clock, cells[name]) for clock in setting.other_clocks]
             failed = self._attempt(cells[name], partial(self._still_computes, cells[name]))
             if failed is not None:
                 failures[name] = failed
@@ -250,6 +269,38 @@ class Rung:
                 yield self._finish(cell, *failures[name])
             else:
                 yield self._finish(cell, "ok", None, samples[name])
+
+    def _under(self, clock: Clock, cell: Cell) -> Sampled:
+        """Time a cell on its own under another clock protocol; a protocol that cannot be used leaves its reason."""
+        if clock.name == "cuda_graph" and self.problem.direction == "bwd":
+            return Sampled(clock=clock.name, reason="the gradients run outside a capture")
+        reasons: list[str] = []
+
+        def attempt(name: str, block: Callable[[], Block]) -> Block | None:
+            cell.ready.negate()
+            try:
+                return block()
+            except CaptureError as error:
+                reasons.append(str(error))
+                return None
+
+        def timed() -> None:
+            taken.update(interleave({clock.name: cell.ready.run}, clock, OTHER_PLAN, self.setting.rng, attempt))
+
+        taken: dict[str, Samples] = {}
+        failed = self._attempt(cell, timed)
+        if not taken:
+            reason = reasons[-1] if reasons else failed[1] if failed else "no block was timed"
+            return Sampled(clock=clock.name, reason=reason)
+        samples = taken[clock.name]
+        cell.measure_s += samples.total_ns / 1e9
+        cell.excluded_bytes |= clock.excluded_bytes()
+        return Sampled(
+            clock=clock.name,
+            samples_ns=tuple(samples.ns),
+            calls_per_sample=samples.calls,
+            processes=(self.setting.process,) * len(samples.ns),
+        )
 
     def _still_computes(self, cell: Cell) -> Failure | None:
         """After timing: negated inputs must give negated results, or the blocks timed something that was stored."""
@@ -271,7 +322,8 @@ class Rung:
         for _ in range(CEILING_DOUBTS):
             if setting.ceilings is None or not impossible_flag(self.problem, seconds, setting.ceilings):
                 return
-            setting.ceilings = _best(setting.ceilings, measure_ceilings(setting.device, [self.problem.dtype], quick=True))
+            again = measure_ceilings(setting.device, [self.problem.dtype], quick=True)
+            setting.ceilings = higher(setting.ceilings, again)
 
     def _attempt(self, cell: Cell, action: Callable[[], Failure | None]) -> Failure | None:
         """Run something of one implementation; what it raises becomes a status and a reason."""
@@ -283,10 +335,10 @@ class Rung:
             reason = str(error)
             cell.agreement = None
         except Exception as error:  # noqa: BLE001  # the one place: it becomes a record
-            status = "out_of_memory" if _is_out_of_memory(error) else "error"
+            status = "out_of_memory" if is_out_of_memory(error) else "error"
             reason = f"{type(error).__name__}: {error}"
         gc.collect()
-        if self.setting.device == "cuda" and not _recovered():
+        if self.setting.device == "cuda" and not recovered():
             raise DeviceBrokenError(*self._finish(cell, status, reason))
         return status, reason
 
@@ -314,34 +366,9 @@ class Rung:
         return cell.index, record
 
 
-def _best(known: Ceilings, again: Ceilings) -> Ceilings:
-    """The higher of two measurements of each ceiling."""
-    rates = {name: max(rate, again.flop_per_s.get(name, 0.0)) for name, rate in known.flop_per_s.items()}
-    best = max(known.bytes_per_s, again.bytes_per_s)
-    return known.model_copy(update={"flop_per_s": rates, "bytes_per_s": best})
-
-
 def _carried(agreement: Agreement | None) -> dict[str, object]:
     """What a record takes over from the certificate."""
     if agreement is None:
         return {}
     names = ("deterministic", "batch_invariant", "certificate")
     return {name: getattr(agreement, name) for name in names}
-
-
-def _recovered() -> bool:
-    """After a failure on a GPU, give memory back; False if the device is broken and only a new process can go on."""
-    import torch
-
-    try:
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Python's, CUDA's, or the text that torch's CPU allocator raises as a plain RuntimeError."""
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text

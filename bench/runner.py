@@ -14,14 +14,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
 
 from bench.cell import make_record
+from bench.doctor import View, diagnose, fatal_reason
 from bench.environment import read_environment
 from bench.errors import BenchError, UsageError
 from bench.implementation import implementations
-from bench.record import SCHEMA_VERSION, Record, RunEnd, RunHeader, Status, cell_key
+from bench.lifeline import end_worker, has_message, how_it_ended
+from bench.memory_check import cross_checked
+from bench.problem import Problem
+from bench.record import SCHEMA_VERSION, Diagnosis, Record, RunEnd, RunHeader, Status, cell_key
 from bench.replicates import replicate
 from bench.results import Run, RunWriter, new_run_id, timestamp
 from bench.server import worker_context
@@ -32,8 +37,10 @@ from bench.worker import RESTART, SHARED, Description, Marker, Task, describe, w
 
 MEMORY_SHARE = 0.8
 """A cell whose predicted need exceeds this share of the free memory is not tried."""
-LOG_CHARS = 300
-"""How much of a dead worker's last output its record quotes."""
+NOTHING: Any = ()
+"""In place of a message, where none came."""
+EXIT_S = 10.0
+"""A worker that has sent all it had and does not end by itself within this is ended."""
 FINAL = ("ok", "verified", "incorrect", "unsupported", "unavailable")
 """Statuses that ``--resume`` takes over; the others are tried again."""
 
@@ -96,7 +103,7 @@ def describe_machine(
     """
     context = worker_context(allocator)
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=describe, args=(device, load, ceilings, sender))
+    process = context.Process(target=describe, args=(device, load, ceilings, sender), daemon=True)
     process.start()
     sender.close()
     try:
@@ -124,6 +131,9 @@ def run(request: Request, listener: Listener) -> Path:
         Interrupted: after Ctrl-C, with the file closed.
     """
     request.sweep(request.device or "cpu")  # a mistake in it is found before torch is even imported
+    diagnoses = diagnose(request.device, request.allocator, View(results=request.output))
+    if request.timed:
+        _refuse_worthless(diagnoses)
     run_id = new_run_id()
     with RunWriter(request.output, run_id) as writer:
         try:
@@ -149,44 +159,23 @@ def run(request: Request, listener: Listener) -> Path:
                     machine.device_name, request.allocator, machine.threads, machine.build, machine.float32_products
                 ),
                 ceilings=machine.ceilings,
+                diagnoses=tuple(found for found in diagnoses if found.level != "fine"),
                 left_out=left_out,
                 resumed_from=request.resume.run_id if request.resume else None,
             )
         )
+        if request.resume is not None and request.resume.dropped_lines:
+            listener.note(f"the last line of {request.resume.path} was cut off; that cell is measured again")
         listener.planned(len(cases), f"{sweep.name} on {machine.device_name}, run {run_id}")
         _Session(request, sweep, machine, writer, listener).measure(cases)
         return writer.path
 
 
-def plan_lines(request: Request) -> Iterator[str]:
-    """The plan of a run, in lines, without starting anything (``--dry-run``).
-
-    Raises:
-        NothingSelectedError: if the filters leave nothing.
-    """
-    device = request.device or "cpu"
-    cases, left_out = plan(request.sweep(device), request.selection, device)
-    for ladder in ladders(cases, coarse_first=request.time_budget_s is not None):
-        problems = list(dict.fromkeys(case.problem for case in ladder))
-        names = list(dict.fromkeys(case.implementation for case in ladder))
-        refused = [
-            c for c in ladder if implementations.get(c.implementation).unsupported(c.problem, device) is not None
-        ]
-        peaks = [
-            implementations.get(c.implementation).predicted_peak_bytes(c.problem, device)
-            for c in ladder
-            if c not in refused
-        ]
-        peak = max((p for p in peaks if p is not None), default=None)
-        lengths = " ".join(str(p.seqlen_k) for p in problems)
-        kind = "timed" if ladder[0].timed and request.timed else "verified"
-        yield (
-            f"{problems[0].key}, seqlen {lengths}: {len(ladder)} cells of {', '.join(names)}; {kind}; "
-            f"{len(refused)} unsupported; predicted peak up to {format_bytes(peak)}"
-        )
-    for name, reason in left_out.items():
-        yield f"left out: {name}: {reason}"
-    yield f"{len(cases)} cells in {len({case.problem for case in cases})} problems"
+def _refuse_worthless(diagnoses: Sequence[Diagnosis]) -> None:
+    """Stop before anything is measured where no number would mean anything."""
+    fatal = fatal_reason(diagnoses)
+    if fatal is not None:
+        raise UsageError(f"machine must allow a measurement, got {fatal} `attention-bench doctor` shows all.")
 
 
 class _Session:
@@ -201,7 +190,14 @@ class _Session:
         budget = SamplingPlan(budget_ns=round(seconds * NS_PER_S))
         self.sampling = request.sampling or (FULL if sweep.full else budget)
         self.context = worker_context(request.allocator)
-        self.stop = self.context.Event()
+        self.stop: Any = self.context.Value("b", 0, lock=False)  # see worker.Marker
+        self.worker: BaseProcess | None = None
+        """The one that is at work."""
+        self.spared: set[Problem] = set()
+        """Problems during whose preparation for all implementations a worker died once."""
+        earlier = [] if request.resume is None else request.resume.records
+        self.kept = {record.cell_key: record for record in reversed(earlier) if record.status in FINAL}
+        """Cells of earlier runs by key; the newest, which stand first, win."""
         self.interrupts = 0
         self.processes = 0
         self.statuses: Counter[str] = Counter()
@@ -212,13 +208,16 @@ class _Session:
         outcome: Any = "complete"
         with self._interruptible(), tempfile.TemporaryDirectory(prefix="attention-bench-") as logs:
             remaining = [case for case in cases if not self._settled(case)]
-            for ladder in ladders(remaining, coarse_first=self.time_budget_s is not None):
-                if not self.stop.is_set():
-                    self._take(ladder, Path(logs))
-                if self.interrupts:
-                    outcome = "interrupted"
-                elif self.stop.is_set():
-                    outcome = "budget"
+            try:
+                for ladder in ladders(remaining, coarse_first=self.time_budget_s is not None):
+                    if not self._stopped():
+                        self._take(ladder, Path(logs))
+            finally:  # where a record could not be written, leaving this process would wait for the worker
+                self._end_worker()
+            if self.interrupts:
+                outcome = "interrupted"
+            elif self._stopped():
+                outcome = "budget"
         self.writer.write(
             RunEnd(
                 ended_at=timestamp(),
@@ -235,13 +234,10 @@ class _Session:
     def _settled(self, case: Case) -> bool:
         """Write the record of a case that need not be tried: taken over, or predicted not to fit."""
         version, _ = self.machine.versions.get(case.implementation, (None, None))
-        if self.request.resume is not None:
-            wanted = cell_key(case.problem, case.implementation, version, self.machine.device_name)
-            for record in self.request.resume.records:
-                fits = record.status != ("verified" if case.timed else "ok")
-                if record.cell_key == wanted and record.status in FINAL and fits:
-                    self._write(record)
-                    return True
+        kept = self.kept.get(cell_key(case.problem, case.implementation, version, self.machine.device_name))
+        if kept is not None and kept.status != ("verified" if case.timed else "ok"):
+            self._write(kept)
+            return True
         member = implementations.get(case.implementation)
         if version is None or member.unsupported(case.problem, self.machine.device) is not None:
             return False
@@ -260,17 +256,20 @@ class _Session:
                 self._write(record)
             return
         for problem in dict.fromkeys(case.problem for case in ladder):
-            if self.stop.is_set():
+            if self._stopped():
                 return
             cases = [case for case in ladder if case.problem == problem]
-            for record in replicate(cases, partial(self._climb, logs=logs), looks, self.stop.is_set):
+            records = list(replicate(cases, partial(self._climb, logs=logs), looks, self._stopped))
+            if self.machine.device == "cpu":
+                records = cross_checked(records, self.request.load)
+            for record in records:
                 self._write(record)
 
     def _climb(self, ladder: Sequence[Case], calls: Mapping[str, int] | None, logs: Path) -> Iterator[Record]:
         """Finish a ladder, in as many processes as it takes; each one that fails finishes at least one case."""
         outstanding = dict(enumerate(ladder))
-        while outstanding and not self.stop.is_set():
-            indices = list(outstanding)
+        while outstanding and not self._stopped():
+            indices, spared = list(outstanding), len(self.spared)
             task = Task(
                 cases=tuple(outstanding.values()),
                 device=self.machine.device,
@@ -287,46 +286,54 @@ class _Session:
             for position, record in self._drive(task):
                 yield record
                 del outstanding[indices[position]]
-            assert len(outstanding) < len(indices) or self.stop.is_set(), (
-                "a worker that ends finishes at least one case"
+            assert len(outstanding) < len(indices) or self._stopped() or len(self.spared) > spared, (
+                "a worker that ends finishes at least one case, or is forgiven once"
             )
 
     def _drive(self, task: Task) -> Iterator[tuple[int, Record]]:
         """Run one worker; yield its records, and one for the case that ended it, if one did."""
         receiver, sender = self.context.Pipe(duplex=False)
         marker = Marker(
-            self.context.Value("i", SHARED), self.context.Value("i", 0), self.context.Value("d", time.monotonic())
+            self.context.Value("i", SHARED, lock=False),
+            self.context.Value("i", 0, lock=False),
+            self.context.Value("d", time.monotonic(), lock=False),
         )
-        process = self.context.Process(target=work, args=(task, sender, marker, self.stop))
+        worker_context(self.request.allocator)  # starts the server anew, with its variables, if something ended it
+        process = self.worker = self.context.Process(target=work, args=(task, sender, marker, self.stop))
         process.start()
         sender.close()
         done: set[int] = set()
         ending: tuple[Status, str] | None = None
         while True:
             self._check_time()
-            if receiver.poll(0.2):
-                try:
-                    message = receiver.recv()
-                except EOFError:
-                    break
-                if message is None:
-                    process.join()
-                    return
+            try:
+                message = receiver.recv() if has_message(receiver, process, 0.2) else NOTHING
+            except (EOFError, OSError):  # OSError: it died within a message
+                break
+            if message is None:
+                process.join(EXIT_S)
+                self._end_worker()
+                return
+            if message != NOTHING:
                 index, text = message
                 done.add(index)
                 yield index, Record.model_validate_json(text)
             elif self.interrupts > 1:
-                process.kill()
-                process.join()
+                self._end_worker()
                 return
             elif time.monotonic() - marker.beat.value > self.request.case_timeout_s:
                 ending = "timeout", f"no answer for {self.request.case_timeout_s:g} s; the process was ended"
-                process.kill()
-        process.join()
+                break
+        if ending is None:
+            process.join()
+        self._end_worker()
         if marker.case.value == RESTART:
             return
-        status, reason = ending or _death(process.exitcode, task.log)
-        culprit = marker.case.value
+        status, reason = ending or ("crashed", how_it_ended(process.exitcode, task.log))
+        culprit, problem = marker.case.value, task.cases[marker.rung.value].problem
+        if culprit == SHARED and ending is None and problem not in self.spared:
+            self.spared.add(problem)  # a kill from outside must not cost every implementation its cell
+            return
         lost = [culprit] if culprit != SHARED else _rung_of(task.cases, marker.rung.value)
         for index in lost:
             if index not in done:
@@ -339,48 +346,41 @@ class _Session:
         self.statuses[record.status] += 1
         self.listener.finished(record)
 
+    def _stopped(self) -> bool:
+        """Whether the user or the time budget wants the run to end."""
+        return bool(self.stop.value)
+
+    def _end_worker(self) -> None:
+        """End the worker, if there is one, and what it started."""
+        if self.worker is not None:
+            end_worker(self.worker)
+            self.worker = None
+
     def _check_time(self) -> None:
         budget = self.time_budget_s
         if budget is not None and time.monotonic() - self.started > budget:
-            self.stop.set()
+            self.stop.value = 1
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """The first Ctrl-C lets the worker finish the problem it is at; the second kills it."""
+        """The first Ctrl-C lets the worker finish the problem it is at; the second, or SIGTERM, ends it."""
 
         def handler(signum: int, frame: Any) -> None:
-            self.interrupts += 1
-            self.stop.set()
+            self.interrupts += 1 if signum == signal.SIGINT else 2
+            self.stop.value = 1
             if self.interrupts == 1:
                 self.listener.note("stopping after the current problem; press Ctrl-C again to stop at once")
 
         try:
-            previous = signal.signal(signal.SIGINT, handler)
+            previous = {signum: signal.signal(signum, handler) for signum in (signal.SIGINT, signal.SIGTERM)}
         except ValueError:  # not the main thread: whoever runs us handles signals
             yield
             return
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, previous)
-
-
-def _death(exitcode: int | None, log: Path) -> tuple[Status, str]:
-    """Status and reason for a worker that ended without being asked to."""
-    if exitcode is not None and exitcode < 0:
-        name = signal.Signals(-exitcode).name
-        how = f"the process was ended by {name}"
-        if name == "SIGKILL":
-            how += ", perhaps by the kernel for lack of memory"
-    else:
-        how = f"the process ended with exit code {exitcode}"
-    try:
-        # torch's profiler prints USDT lines of its own; they say nothing of the death
-        lines = [x for x in log.read_text(errors="replace").splitlines() if not x.startswith("USDT:")]
-    except OSError:
-        lines = []
-    tail = "\n".join(lines).strip()[-LOG_CHARS:]
-    return "crashed", f"{how}; its last output: {tail}" if tail else how
+            for number, handled in previous.items():
+                signal.signal(number, handled)
 
 
 def _rung_of(cases: Sequence[Case], first: int) -> list[int]:

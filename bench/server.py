@@ -7,11 +7,11 @@ variables of the run, since glibc reads its allocator's settings once, at start.
 from __future__ import annotations
 
 import multiprocessing
-import os
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 
 from bench.environment import worker_variables
+from bench.fresh_process import variables
 
 PRELOAD = ["torch", "torch._inductor", "bench.worker"]
 """Imported once, by the server."""
@@ -24,15 +24,6 @@ def worker_context(allocator: str) -> ForkServerContext:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
-    variables = worker_variables(allocator)
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
+    with variables(worker_variables(allocator)):
         forkserver.ensure_running()
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
     return context

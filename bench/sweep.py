@@ -227,23 +227,7 @@ def plan(sweep: Sweep, selection: Selection, device: str) -> tuple[list[Case], d
         NothingSelectedError: if the filters leave nothing.
     """
     left_out: dict[str, str] = {}
-    chosen = []
-    for name, member in implementations.items():
-        if not selection.takes_implementation(name):
-            continue
-        if not selection.implementation:
-            if device not in member.devices:
-                left_out[name] = f"runs on {' and '.join(member.devices)} only"
-                continue
-            if name in sweep.skip_implementations:
-                left_out[name] = f"not part of the sweep {sweep.name}; ask for it with -i {name}"
-                continue
-        chosen.append(name)
-    if not chosen:
-        raise NothingSelectedError(
-            f"implementation filter must leave at least one, got none of {', '.join(implementations.names())}. "
-            "Change -i or -I."
-        )
+    chosen = planned_implementations(selection, device, sweep.skip_implementations, left_out)
     problems = [(problem, timed) for problem, timed in sweep.problems if selection.takes_problem(problem)]
     if not problems:
         example = sweep.problems[0][0].key if sweep.problems else "no problem at all"
@@ -252,6 +236,41 @@ def plan(sweep: Sweep, selection: Selection, device: str) -> tuple[list[Case], d
             f"keys look like {example}. Change -p or -P."
         )
     return [Case(problem, name, timed) for problem, timed in problems for name in chosen], left_out
+
+
+def planned_implementations(
+    selection: Selection, device: str, skip: Sequence[str] = (), left_out: dict[str, str] | None = None
+) -> list[str]:
+    """Names that the filters take and that run on ``device``; those of ``skip`` only if ``-i`` asks for them.
+
+    Args:
+        selection: the filters.
+        device: device type.
+        skip: names that are not taken by themselves.
+        left_out: is filled with the names that were not taken, and why.
+
+    Raises:
+        NothingSelectedError: if none is left.
+    """
+    left_out = {} if left_out is None else left_out
+    chosen = []
+    for name, member in implementations.items():
+        if not selection.takes_implementation(name):
+            continue
+        if not selection.implementation:
+            if device not in member.devices:
+                left_out[name] = f"runs on {' and '.join(member.devices)} only"
+                continue
+            if name in skip:
+                left_out[name] = f"not part of this by default; ask for it with -i {name}"
+                continue
+        chosen.append(name)
+    if not chosen:
+        raise NothingSelectedError(
+            f"implementation filter must leave at least one, got none of {', '.join(implementations.names())}. "
+            "Change -i or -I."
+        )
+    return chosen
 
 
 def ladders(cases: Iterable[Case], coarse_first: bool = False) -> list[list[Case]]:

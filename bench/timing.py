@@ -93,6 +93,8 @@ class Samples:
     """Rounds that the guard refused; of all arms alike."""
     discard_reason: str | None = None
     """What it said last."""
+    throttle_doubt: str | None = None
+    """What the sensors make doubtful about the rounds that were kept."""
     total_ns: int = 0
     """Warm-up and blocks together."""
 
@@ -141,8 +143,8 @@ def interleave(
         Samples of the arms that never failed; every one has the same number of rounds.
     """
     samples: dict[str, Samples] = {}
-    for name, run in runs.items():
-        warmed = _warm_up(run, clock, plan, partial(attempt, name), overhead_ns, (calls or {}).get(name))
+    for name in list(runs):  # a failing arm may be taken out of it meanwhile
+        warmed = _warm_up(runs[name], clock, plan, partial(attempt, name), overhead_ns, (calls or {}).get(name))
         if warmed is not None:
             samples[name] = warmed
     for group in together:
@@ -219,7 +221,7 @@ def _warm_up(
     # The later half is warm; a clock too coarse to see one call reads 0, and the cap keeps the block finite.
     one_call_ns = max(1.0, median(times[len(times) // 2 :]))
     wanted = max(plan.min_block_ns, plan.overheads_per_block * overhead_ns)
-    fitting = min(plan.max_calls, max(1, math.ceil(wanted / one_call_ns)))
+    fitting = min(plan.max_calls, clock.most_calls, max(1, math.ceil(wanted / one_call_ns)))
     samples = Samples(calls=calls or fitting, total_ns=spent)
     blocks = STEADY_BLOCKS
     while plan.longest_warmup_ns:

@@ -76,3 +76,22 @@ def significant(value: float, digits: int = 3) -> str:
     if magnitude < -4 or magnitude > 4:
         return f"{value:.{digits - 1}e}"
     return f"{value:.{max(0, digits - 1 - magnitude)}f}"
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of ``2GiB``, ``500MB`` or a bare number of bytes.
+
+    Raises:
+        UsageError: if it is no positive size.
+    """
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
+    from bench.errors import UsageError
+
+    try:
+        size = int(TypeAdapter(ByteSize).validate_python(text))
+    except ValidationError:
+        size = 0
+    if size <= 0:
+        raise UsageError(f"memory must be a positive size, got {text!r}. Write for example 2GiB or 500MB.")
+    return size

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.ceilings import measure_ceilings
-from bench.clocks import Clock, PerfCounterClock, cuda_clock, overhead_ns
+from bench.clocks import clocks_for, overhead_ns
 from bench.environment import available_memory_bytes
 from bench.errors import Unavailable
 from bench.implementation import Implementation, implementations
+from bench.lifeline import end_with_parent
+from bench.nvml import cuda_identity
 from bench.probes import probe_for
 from bench.problem import DTYPE_BYTES
 from bench.record import Ceilings
@@ -91,14 +93,17 @@ class Description:
 
 @dataclass(frozen=True)
 class Marker:
-    """Shared memory that tells the parent what the worker is about to do."""
+    """Shared memory that tells the parent what the worker is about to do.
+
+    Single words without locks: one that a killed worker held would never be free again.
+    """
 
     case: Any
-    """``multiprocessing.Value('i')``: index of the case, or :data:`SHARED` or :data:`RESTART`."""
+    """``Value('i', lock=False)``: index of the case, or :data:`SHARED` or :data:`RESTART`."""
     rung: Any
-    """``multiprocessing.Value('i')``: index of the first case of the rung."""
+    """``Value('i', lock=False)``: index of the first case of the rung."""
     beat: Any
-    """``multiprocessing.Value('d')``: ``time.monotonic()`` of the last change."""
+    """``Value('d', lock=False)``: ``time.monotonic()`` of the last change."""
 
     def set(self, case: int) -> None:
         """Say what comes next."""
@@ -113,7 +118,7 @@ def work(task: Task, connection: Connection, marker: Marker, stop: Any) -> None:
         load_file(path)
     rng = random.Random(task.seed)
     padding = bytearray(rng.randrange(PADDING_BYTES))  # moves the addresses of all that comes: forks share their layout
-    clock = _clock(task.device)
+    clock, others = clocks_for(task.device)
     setting = Setting(
         device=task.device,
         device_name=task.device_name,
@@ -124,11 +129,13 @@ def work(task: Task, connection: Connection, marker: Marker, stop: Any) -> None:
         ceilings=task.ceilings,
         rng=rng,
         overhead_ns=overhead_ns(clock),
+        other_clocks=others,
+        gpus=cuda_identity(task.device),
         calls=task.calls,
         announce=marker.set,
     )
     for first, cases in _rungs(task.cases):
-        if stop.is_set():
+        if stop.value:
             break
         marker.rung.value = first
         try:
@@ -178,10 +185,6 @@ def _rungs(cases: tuple[Case, ...]) -> Iterator[tuple[int, list[Case]]]:
             start = index
 
 
-def _clock(device: str) -> Clock:
-    return cuda_clock() if device == "cuda" else PerfCounterClock()
-
-
 def _version(member: Implementation) -> tuple[str | None, str | None]:
     """Version, or the reason why there is none."""
     try:
@@ -191,8 +194,10 @@ def _version(member: Implementation) -> tuple[str | None, str | None]:
 
 
 def detach(log: Path) -> None:
-    """Leave Ctrl-C to the parent, and send this process's output (the profiler's too, written by C++) to ``log``."""
+    """Leave Ctrl-C to the parent but end when it ends; send all output (the profiler's too, from C++) to ``log``."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+    gc.freeze()  # what the fork server imported stays: searching it would cost each collection 0.1 s and more
     target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(target, 1)
     os.dup2(target, 2)

@@ -8,6 +8,7 @@ must be one.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from bench.checks import Attend, register_check
@@ -29,8 +30,10 @@ def locality(problem: Problem, attend: Attend) -> CheckResult | None:
     """Change one key with its value, then one query, and compare bits."""
     import torch
 
-    # Normal inputs: with others a weight may be so small that what it carries is rightly rounded away.
-    problem = problem.model_copy(update={"distribution": "normal"})
+    # Normal inputs and no larger scale than the default: else a weight may be so small that what it carries is rightly
+    # rounded away.
+    scale = math.copysign(min(abs(problem.softmax_scale), problem.head_dim**-0.5), problem.softmax_scale)
+    problem = problem.model_copy(update={"distribution": "normal", "scale": scale})
     inputs = make_inputs(problem)
     before = attend(problem, inputs)["out"].to("cpu").clone()
     batch, head = problem.batch_size - 1, problem.num_heads_kv - 1

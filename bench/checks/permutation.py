@@ -34,5 +34,5 @@ def permutation(problem: Problem, attend: Attend) -> CheckResult | None:
     longest = inputs.q.double().norm(dim=-1).max() * inputs.k.double().norm(dim=-1).max()
     bound = float(longest) * abs(problem.softmax_scale)
     rounding = UNIT_ROUNDOFF[problem.dtype] * (1 + bound) + relative_rounding(problem, bound)
-    limit = 2 * rounding * float(before.abs().max())
-    return worst("permutation", (after - before).abs(), limit, after)
+    limit = 2 * rounding * float(before.nan_to_num(0.0, 0.0, 0.0).abs().max())
+    return worst("permutation", (after - before).abs(), limit, after - before)

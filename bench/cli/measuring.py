@@ -6,12 +6,15 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from bench.cli._shared import REPORTS, RESULTS, Filters, app, build, say
 from bench.tables import Format, write_rows
+
+if TYPE_CHECKING:
+    from bench.sweep import Selection
 
 
 @Parameter(name="*")
@@ -89,6 +92,7 @@ def verify(
     measuring: Measuring = Measuring(),
     mutants: Annotated[bool, Parameter(negative="")] = False,
     by: Literal["mutant", "setting"] = "mutant",
+    campaign: Annotated[bool, Parameter(negative="")] = False,
     quick: Annotated[bool, Parameter(negative="")] = False,
     format: Format = "table",
 ) -> int:
@@ -97,11 +101,15 @@ def verify(
     Args:
         mutants: Score the gate itself instead: every deliberately broken attention against every check.
         by: With --mutants, a row per mutant, or per setting with the rules R1 to R11 of others beside it.
-        quick: With --mutants, lengths up to 192 alone.
+        campaign: Score the gate the other way round: no correct implementation may be refused, on the problems of 200
+            seeds up to 256 positions and of 5 seeds at 16384.
+        quick: With --mutants, lengths up to 192 alone; with --campaign, 20 seeds up to 256 positions.
         format: How to write the cells to stdout.
     """
     if mutants:
         return _score_gate(by, quick, format)
+    if campaign:
+        return _refuse_nothing(filters, measuring, quick, format)
     path, code = _measure(filters, measuring, timed=False)
     if path is not None:
         _show(path, format)
@@ -117,22 +125,37 @@ def _score_gate(by: str, quick: bool, style: Format) -> int:
     return 1 if any(not score.caught_by and not score.same for score in scores) else 0
 
 
+def _refuse_nothing(filters: Filters, measuring: Measuring, quick: bool, style: Format) -> int:
+    """Write the table of the campaign; exit code 1 if a correct implementation was refused."""
+    from bench.refusals import LONG_SEEDS, SEEDS, run_campaign, summary_rows
+
+    judged = run_campaign(
+        SEEDS[:20] if quick else SEEDS,
+        say,
+        long_seeds=() if quick else LONG_SEEDS,
+        selection=_selection(filters),
+        device=measuring.device or "cpu",
+    )
+    write_rows(summary_rows(judged), style, sys.stdout)
+    return 1 if any(one.verdict == "refused" for one in judged) else 0
+
+
 def _measure(filters: Filters, measuring: Measuring, *, timed: bool) -> tuple[Path | None, int]:
     """Carry out a run; returns the results file (None for a dry run) and the exit code."""
+    from bench.dry_run import plan_lines
     from bench.progress import listener
     from bench.registry import load_file
-    from bench.results import find_run, read_run
-    from bench.runner import Request, plan_lines
+    from bench.results import find_run, read_chain, read_run
+    from bench.runner import Request
     from bench.runner import run as run_request
-    from bench.sweep import Selection, load_sweep, parse_duration
+    from bench.sweep import load_sweep, parse_duration
 
     for path in measuring.load:
         load_file(path)
     name = measuring.sweep or ("default" if timed else "smoke")
-    selection = Selection(filters.implementation, filters.not_implementation, filters.problem, filters.not_problem)
     request = Request(
         sweep=lambda device: load_sweep(name, device, measuring.set),
-        selection=selection,
+        selection=_selection(filters),
         command=shlex.join(["attention-bench", *sys.argv[1:]]),
         output=measuring.output,
         device=measuring.device,
@@ -140,7 +163,7 @@ def _measure(filters: Filters, measuring: Measuring, *, timed: bool) -> tuple[Pa
         timed=timed,
         case_timeout_s=measuring.case_timeout,
         time_budget_s=None if measuring.time_budget is None else parse_duration(measuring.time_budget),
-        resume=None if measuring.resume is None else read_run(find_run(measuring.resume, measuring.output)),
+        resume=None if measuring.resume is None else read_chain(find_run(measuring.resume, measuring.output)),
         load=measuring.load,
         seed=measuring.seed,
     )
@@ -166,3 +189,69 @@ def _show(path: Path, style: Format | None) -> None:
     from bench.tables import frame_rows
 
     write_rows(frame_rows(frame([read_run(path)]), style), style, sys.stdout)
+
+
+def _selection(filters: Filters) -> Selection:
+    from bench.sweep import Selection
+
+    return Selection(filters.implementation, filters.not_implementation, filters.problem, filters.not_problem)
+
+
+@app.command
+def frontier(
+    limit: str,
+    *,
+    filters: Filters = Filters(),
+    set: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    device: Literal["cpu", "cuda"] = "cpu",
+    records: tuple[str, ...] = (),
+    results: Path = RESULTS,
+    load: Annotated[tuple[Path, ...], Parameter(negative="")] = (),
+    call_seconds: float = 30.0,
+    format: Format = "table",
+) -> int:
+    """The longest sequence that fits into a memory limit, per implementation: predicted, then tried in fresh processes.
+
+    Args:
+        limit: Memory for inputs, mask tensors and the call together, for example 2GiB.
+        set: Change a field of the problem, which is B1-H4-d64-float32-fwd-full: mask=causal, num_heads=8.
+        device: Where to try.
+        records: Stored runs from whose peaks a law is fitted: run ids, beginnings of them, paths, or latest. Without
+            any, the implementation's own law predicts.
+        results: Folder that run ids are looked up in.
+        load: Python file with an implementation of yours. May be given several times.
+        call_seconds: A call that takes longer than this is watched for a while and not completed.
+        format: How to write the table to stdout.
+    """
+    from dataclasses import asdict
+
+    from bench.fitting_limit import find_limit
+    from bench.frontier import at_length, predict
+    from bench.problem import Problem, expand_fields
+    from bench.registry import load_file
+    from bench.results import find_run, read_run
+    from bench.sweep import parse_override, planned_implementations
+    from bench.units import parse_bytes
+
+    limit_bytes = parse_bytes(limit)
+    for path in load:
+        load_file(path)
+    fields = {"seqlen": 1024, "num_heads": 4} | dict(parse_override(text) for text in set)
+    problem = Problem(**expand_fields({name: v[0] if isinstance(v, list) else v for name, v in fields.items()}))
+    stored = [record for name in records for record in read_run(find_run(name, results)).records]
+    rows = []
+    for name in planned_implementations(_selection(filters), device, skip=("flex", "naive_compiled")):
+        predicted = predict(name, problem, limit_bytes, stored)
+        found = find_limit(
+            name,
+            lambda length: at_length(problem, length),
+            limit_bytes,
+            predicted.seqlen,
+            device=device,
+            load=load,
+            call_s=call_seconds,
+        )
+        say(f"{name}: predicted {found.predicted_seqlen} by {predicted.source}, completed {found.verified_seqlen}")
+        rows.append(asdict(found) | {"prediction_by": predicted.source})
+    write_rows(rows, format, sys.stdout)
+    return 1 if any(row["verified_seqlen"] is None for row in rows) else 0

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from bench.cli._shared import app, say
+from bench.notebook import PUBLISHED
 from bench.tables import Format, write_rows
-
-NOTEBOOK = Path("results/soundness.jsonl")
 
 
 @app.command
@@ -22,7 +21,7 @@ def soundness(
     unit: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     time_budget: str | None = None,
     judge: Annotated[bool, Parameter(negative="")] = False,
-    notebook: Path = NOTEBOOK,
+    notebook: Path = PUBLISHED,
     format: Format = "table",
 ) -> int:
     """Prove the harness itself: false alarms on identical code, power, coverage, agreement, exact bytes.
@@ -56,3 +55,26 @@ def soundness(
     ]
     write_rows(rows, format, sys.stdout)
     return 1 if any(note.content["met"] is False for note in notes) else 0
+
+
+@app.command
+def doctor(
+    *,
+    device: Literal["cpu", "cuda"] | None = None,
+    allocator: Literal["warm", "default"] = "warm",
+    format: Format = "table",
+) -> int:
+    """The environment, and what would spoil a measurement here, with the fix. Exit code 1 if none should be made.
+
+    Args:
+        device: What will be measured; by default a GPU if torch is built for one.
+        allocator: Setting of the CPU allocator that will be used.
+        format: How to write what was looked at to stdout.
+    """
+    from bench.doctor import diagnose, fatal_reason
+
+    diagnoses = diagnose(device, allocator)
+    order = ("fatal", "warning", "note", "fine")
+    rows = [found.model_dump() for found in sorted(diagnoses, key=lambda found: order.index(found.level))]
+    write_rows(rows, format, sys.stdout)
+    return 1 if fatal_reason(diagnoses) else 0

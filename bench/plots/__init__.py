@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from bench.analysis import frame
+from bench.analysis import PairedRatio, fastest, frame, paired_ratio
 from bench.errors import OutputError
 from bench.memory_law import MemoryCheck, check_memory
 from bench.metrics import Row
@@ -137,6 +137,26 @@ class Reading:
     def record(self, row: Row) -> Record:
         """The record that ``row`` was made from."""
         return self.records[row["run_id"], row["cell_key"]]
+
+    def paired(self, first: Row, other: Row) -> PairedRatio | None:
+        """Time of ``first`` over that of ``other``, round by round; None where no round timed both."""
+        keys = first["run_id"], first["cell_key"], other["cell_key"]
+        if first["run_id"] != other["run_id"] or first["problem"] != other["problem"]:
+            return None
+        if keys not in self._pairs:
+            mine, its = self.record(first).measurement, self.record(other).measurement
+            self._pairs[keys] = None if mine is None or its is None else paired_ratio(mine, its)
+        return self._pairs[keys]
+
+    @cached_property
+    def _pairs(self) -> dict[tuple[str, str, str], PairedRatio | None]:
+        return {}
+
+    def fastest(self, rows: Sequence[Row]) -> tuple[Row, bool]:
+        """The fastest of soundly timed rows of one problem, and whether it clearly is: `bench.analysis.fastest`."""
+        medians = {index: float(row["latency_ms"]) for index, row in enumerate(rows)}
+        best, clear = fastest(medians, lambda one, other: self.paired(rows[one], rows[other]))
+        return rows[best], clear
 
     @cached_property
     def timed_ladders(self) -> dict[tuple[object, ...], list[Row]]:

@@ -62,7 +62,8 @@ class LatencyBySeqlen:
         fits = list(dict.fromkeys(reading.fit(row) for row in page.rows if row["implementation"] == name))
         verdict = verdict_text(name, [fit for fit in fits if fit is not None])
         headline(figure, f"Latency by sequence length: {page.subject}", verdict)
-        scope = " and ".join(sorted({fit.scope for fit in fits if fit is not None}))
+        several = {row["processes"] > 1 for row in page.rows}
+        scope = " and ".join({False: "within run", True: "across processes"}[one] for one in sorted(several))
         caption = (
             f"{verdict}. Points are medians, bands their 95 % intervals ({scope}); "
             "exponents come from t = c0 + c1·T^p, with their 95 % intervals. " + left_out

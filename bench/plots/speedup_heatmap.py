@@ -72,10 +72,10 @@ class SpeedupHeatmap:
         for group in grouped(rows, *LADDER).values():
             (ladders if len({row["length"] for row in group}) > 1 else single).extend(group)
         layout, left_out = pages(ladders)
-        drawings = [self._page(page, left_out) for page in layout]
-        return [*drawings, self._problems(single)] if single else drawings
+        drawings = [self._page(reading, page, left_out) for page in layout]
+        return [*drawings, self._problems(reading, single)] if single else drawings
 
-    def _page(self, page: Page, left_out: str) -> Drawing:
+    def _page(self, reading: Reading, page: Page, left_out: str) -> Drawing:
         base = _baseline(page.rows)
         names = sorted({row["implementation"] for row in page.rows})
         lengths = {row["length"] for row in page.rows}
@@ -93,31 +93,32 @@ class SpeedupHeatmap:
             one.set_axis_off()
         for panel, one in zip(panels, flat, strict=False):
             columns = sorted({row["length"] for row in panel.rows})
-            by_length = {length: _cells([r for r in panel.rows if r["length"] == length], base) for length in columns}
+            at = {length: [row for row in panel.rows if row["length"] == length] for length in columns}
+            by_length = {length: _cells(reading, rows, base) for length, rows in at.items()}
             table = [[by_length[length].get(name, _Cell("")) for length in columns] for name in names]
             _heat(one, table, [printable(name, 22) for name in names], [str(length) for length in columns])
             one.set_xlabel(length_label(panel.rows[0]))
             one.set_title(panel.title, fontweight="bold")
-        return self._drawing(figure, page.subject, page.rows, base, slug(self.name, page.stem), left_out)
+        return self._drawing(figure, page.subject, _verdict(reading, page.rows), page.rows, base, page.stem, left_out)
 
-    def _problems(self, rows: list[Row]) -> Drawing:
+    def _problems(self, reading: Reading, rows: list[Row]) -> Drawing:
         base = _baseline(rows)
         names = sorted({row["implementation"] for row in rows})
         problems = list(dict.fromkeys(row["problem"] for row in rows))
         shown, extra = problems[:MAX_PROBLEMS], len(problems) - MAX_PROBLEMS
         figure, axes = grid(1, 1, width=1.05 * len(names) + 5.0, height=0.34 * len(shown) + 1.2, least=(9.0, 2.4))
-        cells = {problem: _cells([row for row in rows if row["problem"] == problem], base) for problem in shown}
+        of = {problem: [row for row in rows if row["problem"] == problem] for problem in shown}
+        cells = {problem: _cells(reading, of[problem], base) for problem in shown}
         table = [[cells[problem].get(name, _Cell("")) for name in names] for problem in shown]
         _heat(axes[0][0], table, [printable(p, 60) for p in shown], [printable(name, 16) for name in names])
         axes[0][0].tick_params(axis="x", labelrotation=25 if len(names) > 4 else 0)
         left_out = f"{extra} further problems were left out." if extra > 0 else ""
-        return self._drawing(figure, "single problems", rows, base, slug(self.name, "problems"), left_out)
+        return self._drawing(figure, "single problems", _verdict(reading, rows), rows, base, "problems", left_out)
 
     def _drawing(
-        self, figure: Figure, about: str, rows: list[Row], base: str | None, stem: str, left_out: str
+        self, figure: Figure, about: str, verdict: str, rows: list[Row], base: str | None, stem: str, left_out: str
     ) -> Drawing:
         what = f"Speed-up over {printable(base).strip()}" if base else "Speed relative to the fastest"
-        verdict = _verdict(rows)
         headline(figure, f"{what}: {about}", verdict)
         reasons = _reasons(rows)
         if reasons:
@@ -128,9 +129,10 @@ class SpeedupHeatmap:
             else "time of the fastest over time of the implementation"
         )
         return Drawing(
-            stem=stem,
+            stem=slug(self.name, stem),
             figure=figure,
-            caption=f"{verdict}. Numbers are {how}; the fastest of each problem is framed. {left_out}".strip(),
+            caption=f"{verdict}. Numbers are {how}, the median over rounds (~: no round timed both, so "
+            f"it is that of two medians); framed is who is clearly fastest, the whole interval. {left_out}".strip(),
             alt=f"Table of {what.lower()}, {about}. {verdict}. {' '.join(reasons)}".strip(),
         )
 
@@ -145,22 +147,24 @@ def _baseline(rows: Sequence[Row]) -> str | None:
     return NAIVE if any(row["sound"] and row["implementation"] == NAIVE for row in rows) else None
 
 
-def _cells(rows: list[Row], base: str | None) -> dict[str, _Cell]:
+def _cells(reading: Reading, rows: list[Row], base: str | None) -> dict[str, _Cell]:
     """The fields of one problem, by implementation."""
-    timed = {row["implementation"]: row["latency_ms"] for row in rows if row["sound"] and row["latency_ms"] > 0}
-    fastest = min(timed, key=timed.__getitem__) if timed else None
-    measure = timed.get(base) if base else (timed[fastest] if fastest else None)
+    timed = {row["implementation"]: row for row in rows if row["sound"] and row["latency_ms"] > 0}
+    fastest, clear = reading.fastest(list(timed.values())) if timed else (None, False)
+    measure = timed.get(base) if base else fastest
     cells = {}
     for row in rows:
-        name = row["implementation"]
+        name, best = row["implementation"], clear and row is fastest
         if name not in timed:
             said = "impossible" if row["latency_ms"] is not None else SHORT.get(row["status"], row["status"])
             cells[name] = _Cell(str(said))
         elif measure is None:
-            cells[name] = _Cell(format_ms(timed[name]), best=name == fastest)
+            cells[name] = _Cell(format_ms(row["latency_ms"]), best=best)
         else:
-            ratio = measure / timed[name]
-            cells[name] = _Cell(f"{ratio:.2f}" if ratio < 9.995 else f"{ratio:.3g}", ratio, name == fastest)
+            pair = reading.paired(measure, row)
+            ratio = pair.ratio if pair else measure["latency_ms"] / row["latency_ms"]
+            text = f"{ratio:.2f}" if ratio < 9.995 else f"{ratio:.3g}"
+            cells[name] = _Cell(text if pair else f"~{text}", ratio, best)
     return cells
 
 
@@ -194,20 +198,24 @@ def _heat(axes: Axes, table: list[list[_Cell]], rows: list[str], columns: list[s
     axes.grid(visible=False)
 
 
-def _verdict(rows: list[Row]) -> str:
-    """Who is fastest how often."""
+def _verdict(reading: Reading, rows: list[Row]) -> str:
+    """Who is clearly fastest how often."""
     fastest: dict[str, int] = {}
     problems = 0
-    for group in grouped([row for row in rows if row["sound"]], "problem").values():
+    for group in grouped([row for row in rows if row["sound"]], "machine", "problem").values():
         if len(group) > 1:
-            best = min(group, key=lambda row: row["latency_ms"])["implementation"]
-            fastest[best] = fastest.get(best, 0) + 1
+            best, clear = reading.fastest(group)
             problems += 1
+            if clear:
+                fastest[best["implementation"]] = fastest.get(best["implementation"], 0) + 1
+    if not problems:
+        return "no problem was timed by two implementations"
     ranking = sorted(fastest.items(), key=lambda item: (-item[1], item[0]))
-    said = ", ".join(f"{printable(name, 28).strip()} {count}" for name, count in ranking[:4])
-    return (
-        f"fastest of {problems} compared problems: {said}" if ranking else "no problem was timed by two implementations"
-    )
+    said = [f"{printable(name, 28).strip()} {count}" for name, count in ranking[:4]]
+    unclear = problems - sum(fastest.values())
+    if unclear:
+        said.append(f"nobody clearly {unclear}")
+    return f"fastest of {problems} compared problems: {', '.join(said)}"
 
 
 def _reasons(rows: list[Row]) -> list[str]:

@@ -63,12 +63,13 @@ class Probe(Protocol):
     summary: ClassVar[str]
     """One sentence for ``attention-bench list probes``."""
 
-    def read(self, run: Callable[[], object], *, receipt: bool = True) -> Reading:
+    def read(self, run: Callable[[], object], *, receipt: bool = True, releases: bool = False) -> Reading:
         """Run once and read. The result of ``run`` is kept alive until the reading is complete.
 
         Args:
             run: what is read.
             receipt: also name the operators, for which ``run`` may be called a second time.
+            releases: what the call releases of what the reading before it left alive lowers the sum.
         """
         ...
 
@@ -115,7 +116,11 @@ def read_step(probe: Probe, step: Step, problem: Problem, inputs: AttentionInput
 
     held = probe.read(forward, receipt=False).output_bytes
     # A step of direction `bwd` is the gradients alone, so its peak is known; no second graph grows beside its own.
-    rise = reading.peak_bytes if problem.direction == "bwd" else probe.read(gradients, receipt=False).peak_bytes
+    rise = (
+        reading.peak_bytes
+        if problem.direction == "bwd"
+        else probe.read(gradients, receipt=False, releases=True).peak_bytes
+    )
     saved = held - kept[0].untyped_storage().nbytes()
     return replace(reading, saved_bytes=saved, backward_peak_bytes=held + rise)
 

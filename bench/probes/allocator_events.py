@@ -2,13 +2,17 @@
 
 Every allocation and release of torch's CPU allocator is an event with a size, workspace inside fused
 operators included, so the running sum is exact and the same to the byte in every repetition. Memory that a
-library takes past torch's allocator (oneDNN or MKL scratch) is not seen.
+library takes past torch's allocator (oneDNN or MKL scratch) is not seen, nor is what threads allocate that
+Python started: torch's profiler follows its own thread and torch's.
+
+torch remembers the sizes of blocks by address and forgets none that is released while no profiler runs. So a
+release is believed only of a block whose allocation was seen, in this reading or (for ``releases``) in the last.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 from bench.probes import Reading, probes, working_operators
@@ -18,14 +22,17 @@ KNOWN_BYTES = 1 << 20
 
 @probes.register("allocator_events")
 class AllocatorEvents:
-    """Peak of the running sum of allocator events. Source: the ``[memory]`` events of kineto, which are private API."""
+    """Peak of the running sum of allocator events. Source: the event tree of torch's profiler, which is private API."""
 
     name: ClassVar[str] = "allocator_events"
     device: ClassVar[str] = "cpu"
     summary: ClassVar[str] = "exact: sum of the CPU allocator's events, from the profiler"
 
-    def read(self, run: Callable[[], object], *, receipt: bool = True) -> Reading:
-        import torch
+    def __init__(self) -> None:
+        self._left: frozenset[int] = frozenset()
+        """Addresses of what the last call left alive."""
+
+    def read(self, run: Callable[[], object], *, receipt: bool = True, releases: bool = False) -> Reading:
         from torch.profiler import ProfilerActivity, profile
 
         gc.collect()  # nothing older may be released meanwhile and lower the sum
@@ -37,16 +44,23 @@ class AllocatorEvents:
         finally:
             if enabled:
                 gc.enable()
-        events: list[Any] = profiler.profiler.kineto_results.events()
-        cpu = torch._C._autograd.DeviceType.CPU
-        changes = [e for e in events if e.name() == "[memory]" and e.device_type() == cpu]
-        live = peak = 0
-        for event in sorted(changes, key=lambda e: e.start_ns()):
-            live += event.nbytes()
-            peak = max(peak, live)
+        found: Any = profiler.profiler.kineto_results
+        older = set(self._left) if releases else set[int]()
+        made: dict[int, int] = {}
+        change = peak = 0
+        for address, size in _changes(found.experimental_event_tree()):
+            if size > 0:
+                made[address] = size
+            elif made.pop(address, None) is None:
+                if address not in older:
+                    continue
+                older.discard(address)
+            change += size
+            peak = max(peak, change)
         del result
-        ran = working_operators({event.name() for event in events}) if receipt else ()
-        return Reading(peak, max(0, live), ran)
+        self._left = frozenset(made)
+        ran = working_operators({event.name() for event in found.events()}) if receipt else ()
+        return Reading(peak, sum(made.values()), ran)
 
     def self_test(self) -> str | None:
         import torch
@@ -62,3 +76,16 @@ class AllocatorEvents:
         if (reading.peak_bytes, reading.output_bytes) != (2 * KNOWN_BYTES, KNOWN_BYTES):
             return f"a known allocation read as {reading.peak_bytes} and {reading.output_bytes} bytes"
         return None
+
+
+def _changes(tree: Iterable[Any]) -> list[tuple[int, int]]:
+    """Address and size of each allocation and, negative, of each release on the CPU, in the order of time."""
+
+    def nodes(level: Iterable[Any]) -> Iterator[Any]:
+        for node in level:
+            if node.tag.name == "Allocation" and node.extra_fields.device.type == "cpu":
+                yield node
+            yield from nodes(node.children)
+
+    ordered = sorted(nodes(tree), key=lambda node: int(node.start_time_ns))
+    return [(int(node.extra_fields.ptr), int(node.extra_fields.alloc_size)) for node in ordered]

@@ -40,7 +40,7 @@ class CudaRequested:
             self._cuda = torch.cuda
         return self._cuda
 
-    def read(self, run: Callable[[], object], *, receipt: bool = True) -> Reading:
+    def read(self, run: Callable[[], object], *, receipt: bool = True, releases: bool = False) -> Reading:
         cuda = self._module()
         gc.collect()
         cuda.synchronize()

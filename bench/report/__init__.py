@@ -9,11 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.errors import NothingSelectedError, OutputError
+from bench.notebook import Note, latest_findings, published_notebook
 from bench.plots import Drawing, Reading, draw_all, save
-from bench.report.cells import cell_table, reasons, repeat_command, status_counts
+from bench.report.cells import cell_table, reasons, status_counts
 from bench.report.findings import findings
+from bench.report.machine import bandwidth_tables, diagnoses, machine_table
+from bench.report.protocol import flag_table, protocol_table, telemetry_tables
+from bench.report.repeat import repeat_command
+from bench.report.soundness import soundness
+from bench.report.speed import break_even_table
 from bench.results import Run
-from bench.units import format_bytes, significant
 
 __all__ = ["build_report", "repeat_command", "summary_text"]
 
@@ -33,16 +38,21 @@ class _Image:
     alt: str
 
 
-def build_report(runs: Sequence[Run], folder: Path) -> Path:
+def build_report(runs: Sequence[Run], folder: Path, notebook: Path | None = None) -> Path:
     """Write ``index.html`` and the PNG figures into ``folder`` and return the page's path.
+
+    Args:
+        runs: what to show.
+        folder: is made if it is not there.
+        notebook: soundness notebook; None takes the published one of the checkout, if there is one.
 
     Raises:
         NothingSelectedError: if the runs hold no cell.
-        OutputError: if the folder cannot be written.
+        OutputError: if the folder cannot be written, or the notebook is none.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    reading = _reading(runs)
+    reading, notes = _reading(runs), _notes(notebook)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -61,8 +71,15 @@ def build_report(runs: Sequence[Run], folder: Path) -> Path:
     statuses, counts = status_counts(reading.rows)
     html = environment.get_template("template.html").render(
         runs=runs,
-        findings=findings(reading),
-        machine=_machine_table(runs),
+        findings=findings(reading, notes),
+        soundness=soundness(notes),
+        machine=machine_table(runs),
+        diagnoses=diagnoses(runs),
+        bandwidth=bandwidth_tables(runs),
+        protocol=protocol_table(runs),
+        telemetry=telemetry_tables(runs),
+        flags=flag_table(reading),
+        break_even=break_even_table(runs),
         prose=[(run.header.sweep_title, _paragraphs(run.header.sweep_prose)) for run in _by_sweep(runs)],
         sections=sections[0],
         missing=missing,
@@ -83,9 +100,15 @@ def build_report(runs: Sequence[Run], folder: Path) -> Path:
     return path
 
 
-def summary_text(runs: Sequence[Run]) -> str:
-    """The findings for a terminal, one a line."""
-    return "\n".join(f"- {finding.text}" for finding in findings(_reading(runs)))
+def summary_text(runs: Sequence[Run], notebook: Path | None = None) -> str:
+    """The findings for a terminal, one a line; arguments as for :func:`build_report`."""
+    return "\n".join(f"- {finding.text}" for finding in findings(_reading(runs), _notes(notebook)))
+
+
+def _notes(notebook: Path | None) -> list[Note]:
+    """The latest findings of a soundness notebook; none where there is none."""
+    path = notebook or published_notebook()
+    return [] if path is None else latest_findings(path)
 
 
 def _reading(runs: Sequence[Run]) -> Reading:
@@ -142,61 +165,3 @@ def _paragraphs(prose: str) -> list[list[tuple[bool, str]]]:
     """Paragraphs of (is code, text) pieces; code stands between backticks."""
     blocks = [" ".join(block.split()) for block in re.split(r"\n\s*\n", prose.strip())]
     return [[(index % 2 == 1, piece) for index, piece in enumerate(block.split("`"))] for block in blocks if block]
-
-
-def _machine_table(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
-    """Name, one value for each run, and whether these differ."""
-    names: dict[str, list[str]] = {}
-    tables = [_environment(run) for run in runs]
-    for table in tables:
-        for name in table:
-            names.setdefault(name, [])
-    for name, values in names.items():
-        values.extend(table.get(name, "-") for table in tables)
-    return [(name, values, len(set(values)) > 1) for name, values in names.items()]
-
-
-def _environment(run: Run) -> dict[str, str]:
-    """What is known of the machine and the software, in words."""
-    env = run.header.environment
-    gpus = (
-        ", ".join(f"{gpu.name} ({gpu.uuid})" for gpu in env.gpus or ())
-        or f"none ({env.gpus_reason or 'NVML lists none'})"
-    )
-    state = {True: ", with uncommitted changes", False: "", None: ""}[env.git_dirty]
-    shown = {
-        "started": run.header.started_at,
-        "host": env.hostname,
-        "operating system": env.os,
-        "processor": f"{env.cpu}, {env.cores} cores usable",
-        "memory": format_bytes(env.memory_bytes),
-        "GPUs": gpus,
-        "device measured": env.device,
-        "allocator": ALLOCATORS.get(env.allocator, env.allocator),
-        "torch threads": "-" if env.torch_threads is None else str(env.torch_threads),
-        "torch build": env.torch_build or "-",
-        "Python": env.python,
-        "git commit": f"{env.git_commit}{state}" if env.git_commit else "- (not a git checkout)",
-    }
-    shown |= {f"package {name}": version or "not installed" for name, version in env.packages.items()}
-    shown |= {f"variable {name}": value for name, value in env.variables.items()}
-    return shown | _ceilings(run) | {f"not planned: {name}": why for name, why in run.header.left_out.items()}
-
-
-def _ceilings(run: Run) -> dict[str, str]:
-    """What the machine can do at most, measured at the start of the run; empty if it was not."""
-    ceilings = run.header.ceilings
-    if ceilings is None:
-        return {}
-    rates = {
-        f"ceiling {dtype}": f"{significant(rate / 1e9)} GFLOP/s in matrix products"
-        for dtype, rate in ceilings.flop_per_s.items()
-    }
-    return rates | {"ceiling of memory": f"{significant(ceilings.bytes_per_s / 1e9)} GB/s copied, read and written"}
-
-
-ALLOCATORS = {
-    "warm": "warm: freed memory stays with the process, so page faults are paid once",
-    "default": "default: large tensors go back to the system and fault in anew on every call, which is timed",
-}
-"""What the two allocator settings mean for the numbers."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bench.metrics import Row, metrics
 from bench.plots import Reading
-from bench.record import Agreement, Record, RunHeader
+from bench.record import Agreement, Record
+from bench.report.field import Field, number, words
 from bench.report.findings import FAILED
+from bench.report.measured_columns import Column, present_columns
+from bench.report.repeat import repeat_command
+from bench.report.speed import WORDS, Against, against_fastest
 from bench.units import format_bytes, format_ms, significant
 
 MAX_ROWS = 1000
@@ -27,32 +29,6 @@ DERIVED = (
     "peak_score_matrices",
 )
 """Metrics with a column of their own."""
-
-# Options that choose cells or concern the original run alone, with the number of values each takes.
-_DROPPED = {
-    "-i": 1,
-    "--implementation": 1,
-    "-I": 1,
-    "--not-implementation": 1,
-    "-p": 1,
-    "--problem": 1,
-    "-P": 1,
-    "--not-problem": 1,
-    "--resume": 1,
-    "--time-budget": 1,
-    "--format": 1,
-    "--dry-run": 0,
-}
-
-
-@dataclass(frozen=True)
-class Field:
-    """One field of the table: what is shown, what it sorts by, and for a dash the reason."""
-
-    text: str
-    sort: float | str = ""
-    reason: str = ""
-    number: bool = True
 
 
 @dataclass(frozen=True)
@@ -75,24 +51,6 @@ class CellTable:
     left_out: str
 
 
-def repeat_command(record: Record, header: RunHeader) -> str:
-    """The command line that measures this one cell again, quoted for a shell.
-
-    It is the run's own command, so that sweep, axes, device and allocator stay, with its choice of cells
-    replaced.
-    """
-    words = shlex.split(header.command) or ["attention-bench", "run"]
-    kept, skip = [], 0
-    for word in words:
-        if skip:
-            skip -= 1
-        elif word.split("=", 1)[0] in _DROPPED:
-            skip = 0 if "=" in word else _DROPPED[word]
-        else:
-            kept.append(word)
-    return shlex.join([*kept, "-i", _exactly(record.implementation), "-p", _exactly(record.problem.key)])
-
-
 def cell_table(reading: Reading) -> CellTable:
     """All cells, or the first :data:`MAX_ROWS` with the failed ones in front."""
     rows = reading.rows
@@ -106,15 +64,21 @@ def cell_table(reading: Reading) -> CellTable:
         )
         rows = rows[:MAX_ROWS]
     headers = {run.run_id: run.header for run in reading.runs}
+    against, columns = against_fastest(reading), present_columns(reading)
     shown = []
     for row in rows:
         record = reading.record(row)
-        command = repeat_command(record, headers[row["run_id"]])
-        shown.append(CellRow(_looks(row), _fields(row, record), command))
-    return CellTable(_heads(), shown, left_out)
+        fields = _fields(row, record, against.get((row["run_id"], row["cell_key"])), columns)
+        shown.append(CellRow(_looks(row), fields, repeat_command(record, headers[row["run_id"]])))
+    heads = _heads(columns)
+    if len(headers) > 1:
+        heads.append(("run", "which run measured it"))
+        for row, cell in zip(rows, shown, strict=True):
+            cell.fields.append(Field(row["run_id"], row["run_id"], number=False))
+    return CellTable(heads, shown, left_out)
 
 
-def _heads() -> list[tuple[str, str]]:
+def _heads(columns: Sequence[Column]) -> list[tuple[str, str]]:
     return [
         ("implementation", "who computed it, and the version of its library"),
         ("problem", "batch, heads, length, width, dtype, direction, mask"),
@@ -122,6 +86,8 @@ def _heads() -> list[tuple[str, str]]:
         ("latency", "median per call"),
         ("interval", "of the median: 95 % or more from six samples on; within run if one process"),
         ("n", "samples"),
+        ("processes", "fresh processes behind the interval; one says nothing of the next"),
+        ("against fastest", "time over that of the fastest on the problem, paired; a verdict from several processes"),
         ("peak", "largest live memory of one call beyond inputs and mask tensors"),
         ("output", "bytes of the result"),
         ("workspace", "peak minus output"),
@@ -134,10 +100,11 @@ def _heads() -> list[tuple[str, str]]:
         ("same bits", "whether a repeated call gave the same bits (again), and a batch item computed alone (alone)"),
         ("ran", "operators that the verified call dispatched: the receipt"),
         *((metrics.get(name).title, f"{metrics.get(name).better} is better") for name in DERIVED),
+        *((column.title, column.about) for column in columns),
     ]
 
 
-def _fields(row: Row, record: Record) -> list[Field]:
+def _fields(row: Row, record: Record, against: Against | None, columns: Sequence[Column]) -> list[Field]:
     flags = record.flags
     why = row["reason"] or f"status {row['status']}"
     unmeasured = f"not measured: {why}"
@@ -152,17 +119,40 @@ def _fields(row: Row, record: Record) -> list[Field]:
     return [
         Field(row["implementation"] + version, row["implementation"], number=False),
         Field(row["problem"], row["problem"], number=False),
-        Field(state, row["status"], "; ".join(flag.reason for flag in flags), number=False),
-        _field(row["latency_ms"], format_ms, unmeasured),
+        Field(state, row["status"], "; ".join(f"{f.name}: {f.reason}" for f in flags), number=False),
+        number(row["latency_ms"], format_ms, unmeasured),
         Field(interval, high - low) if interval else Field("-", "", unmeasured),
-        _field(row["samples"], str, unmeasured),
-        *(_field(row[name], format_bytes, peak_why) for name in BYTES),
-        _field(row["out_max_abs"], "{:.2g}".format, error_why),
-        _field(share, "{:.0%}".format, error_why if row["out_max_abs"] is None else "judged by no limit"),
-        _field(row["out_rmse_over_naive"], significant, "no naive arithmetic to compare with"),
+        number(row["samples"], str, unmeasured),
+        number(row["processes"], str, unmeasured),
+        _against(row, against, unmeasured),
+        *(number(row[name], format_bytes, peak_why) for name in BYTES),
+        number(row["out_max_abs"], "{:.2g}".format, error_why),
+        number(share, "{:.0%}".format, error_why if row["out_max_abs"] is None else "judged by no limit"),
+        number(row["out_rmse_over_naive"], significant, "no naive arithmetic to compare with"),
         *_gate_fields(record.agreement, f"not verified: {why}"),
-        *(_field(metrics.get(name).value(row), significant, unmeasured) for name in DERIVED),
+        *(number(metrics.get(name).value(row), significant, unmeasured) for name in DERIVED),
+        *(column.field(row, record, unmeasured) for column in columns),
     ]
+
+
+def _against(row: Row, against: Against | None, unmeasured: str) -> Field:
+    """The paired ratio to the fastest, with the verdict where several processes allow one."""
+    if against is None:
+        if row["latency_ms"] is None:
+            return Field("-", "", unmeasured)
+        return Field("-", "", "nothing else was timed on this problem" if row["sound"] else "its time is impossible")
+    pair, best = against
+    if best is row:
+        return Field("fastest", 1.0)
+    if pair is None:
+        ratio = row["latency_ms"] / best["latency_ms"]
+        return Field(f"~{significant(ratio)}x", ratio, "ratio of two medians: no round timed both")
+    if pair.verdict is None:
+        return Field(
+            pair.text, pair.ratio, "one process: no verdict, and the interval says nothing of the next process"
+        )
+    told = f"{pair.text} {WORDS[pair.verdict]}"
+    return Field(told, pair.ratio, f"{pair.processes} processes, coverage of the interval {pair.coverage:.1%}")
 
 
 def _gate_fields(agreement: Agreement | None, unverified: str) -> list[Field]:
@@ -178,33 +168,16 @@ def _gate_fields(agreement: Agreement | None, unverified: str) -> list[Field]:
     bits = {"again": agreement.deterministic, "alone": agreement.batch_invariant}
     said = ", ".join(name if same else f"not {name}" for name, same in bits.items() if same is not None)
     return [
-        _words(", ".join(rows), "no padded queries"),
+        words(", ".join(rows), "no padded queries"),
         Field(checks or "-", checks, f"{', '.join(passed) or 'none at this size'}; {certified}", number=False),
-        _words(said, "could not be tried"),
-        _words(", ".join(agreement.ran), "this device has no probe, or the call was refused before it"),
+        words(said, "could not be tried"),
+        words(", ".join(agreement.ran), "this device has no probe, or the call was refused before it"),
     ]
-
-
-def _words(text: str, reason: str) -> Field:
-    """A text, or a dash with the reason."""
-    return Field(text, text, number=False) if text else Field("-", "", reason, number=False)
 
 
 def _looks(row: Row) -> str:
     impossible = row["latency_ms"] is not None and not row["sound"]
     return f"{row['status']} impossible" if impossible else str(row["status"])
-
-
-def _field(value: float | None, show: object, reason: str) -> Field:
-    """A number with its text, or a dash with the reason; a missing number is never 0."""
-    assert callable(show)
-    return Field("-", "", reason) if value is None else Field(show(value), float(value))
-
-
-def _exactly(text: str) -> str:
-    """A regular expression that matches ``text`` and nothing else; ``re.escape`` would also escape dashes."""
-    escaped = re.sub(r"([\\.^$*+?{}()|[\]])", r"\\\1", text)
-    return f"^{escaped}$"
 
 
 def status_counts(rows: Iterable[Row]) -> tuple[list[str], list[tuple[str, list[int]]]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.memory_law import naive_law_bytes
+from bench.notebook import Note
 from bench.problem import Problem
 from bench.record import (
     SCHEMA_VERSION,
@@ -98,24 +99,28 @@ def record(
     processes: int = 1,
     flags: Iterable[tuple[str, str]] = (),
     judged: Agreement | None = None,
+    measured: dict[str, Any] | None = None,
     **fields: Any,
 ) -> Record:
-    """One cell; ``fields`` go to the problem. Samples scatter around ``latency_ms`` with a fixed seed."""
+    """One cell; ``fields`` go to the problem, ``measured`` to the measurement. Samples scatter around ``latency_ms``
+    with a fixed seed.
+    """
     problem = Problem(**({"seqlen": seqlen} | fields))
     draw = random.Random(f"{implementation} {problem.key}")
     measurement = None
     if status == "ok":
         centre = TIME_LAWS.get(implementation, TIME_LAWS["naive"])(seqlen) if latency_ms is None else latency_ms
         samples = tuple(round(centre * 1e6 * (1 + draw.uniform(-noise, noise))) for _ in range(rounds * processes))
-        measurement = Measurement(
-            samples_ns=samples,
-            calls_per_sample=1,
-            processes=tuple(index // rounds for index in range(rounds * processes)),
-            clock="perf_counter",
-            first_call_ns=round(centre * 2e6),
-            prepare_ns=10_000,
-            memory=memory(implementation, problem) if peak is None else peak,
-        )
+        plain = {
+            "samples_ns": samples,
+            "calls_per_sample": 1,
+            "processes": tuple(index // rounds for index in range(rounds * processes)),
+            "clock": "perf_counter",
+            "first_call_ns": round(centre * 2e6),
+            "prepare_ns": 10_000,
+            "memory": memory(implementation, problem) if peak is None else peak,
+        }
+        measurement = Measurement(**(plain | (measured or {})))
     wants_agreement = status in ("ok", "verified", "incorrect")
     return Record(
         problem=problem,
@@ -163,34 +168,70 @@ def run(
     *,
     run_id: str = "20261130T120000Z-0001",
     wall_s: float | None = None,
+    header: dict[str, Any] | None = None,
     **env: Any,
 ) -> Run:
-    """A finished run that holds ``records``."""
+    """A finished run that holds ``records``; ``header`` goes to its first line, ``env`` to the environment."""
     records = list(records)
     spent = sum(r.verify_s + r.measure_s for r in records)
     statuses: dict[str, int] = {}
     for cell in records:
         statuses[cell.status] = statuses.get(cell.status, 0) + 1
-    header = RunHeader(
-        schema_version=SCHEMA_VERSION,
-        run_id=run_id,
-        started_at="2026-11-30T12:00:00+00:00",
-        command="attention-bench run --sweep default",
-        sweep="default",
-        sweep_title="Time, memory and error by sequence length",
-        sweep_prose="Naive attention stores all scores; the others need not.",
-        cells=len(records),
-        left_out={"flex": "not part of the sweep default; ask for it with -i flex"},
-        environment=environment(**env),
-        ceilings=Ceilings(flop_per_s={"float32": 9.91e10, "bfloat16": 2.12e11}, bytes_per_s=7.12e10),
-    )
+    plain = {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": run_id,
+        "started_at": "2026-11-30T12:00:00+00:00",
+        "command": "attention-bench run --sweep default",
+        "sweep": "default",
+        "sweep_title": "Time, memory and error by sequence length",
+        "sweep_prose": "Naive attention stores all scores; the others need not.",
+        "cells": len(records),
+        "left_out": {"flex": "not part of the sweep default; ask for it with -i flex"},
+        "environment": environment(**env),
+        "ceilings": Ceilings(flop_per_s={"float32": 9.91e10, "bfloat16": 2.12e11}, bytes_per_s=7.12e10),
+    }
+    first = RunHeader(**(plain | (header or {})))
     end = RunEnd(
         ended_at="2026-11-30T12:05:00+00:00",
         outcome="complete",
         wall_s=spent / 0.6 if wall_s is None else wall_s,
         statuses=statuses,
     )
-    return Run(path=Path(f"results/runs/{run_id}.jsonl"), header=header, records=records, end=end)
+    return Run(path=Path(f"results/runs/{run_id}.jsonl"), header=first, records=records, end=end)
+
+
+def notes(machine: dict[str, Any] | None = None, flagged: int = 0, met: bool | None = True) -> list[Note]:
+    """Findings of the soundness notebook on identical code and on real extra work."""
+    on = {"cpu": "Planted CPU @ 2.00GHz", "cores": 2, "torch": "2.13.0", "commit": "0123"} | (machine or {})
+    alarms = [
+        {"rule": rule, "flagged": count, "verdicts": 600, "percent": round(count / 6, 2), "upper_bound_percent": upper}
+        for rule, count, upper in (
+            ("this harness, before confirmation", flagged, 0.79),
+            ("this harness, confirmed by fresh processes", 0, 0.5),
+            ("pytest-benchmark mean:5%", 240, 43.4),
+            ("criterion (bootstrap, 1 %)", 120, 22.9),
+        )
+    ]
+    power = [
+        {"injected_percent": size, "verdicts": 60, "regressed_percent": share, "pytest-benchmark mean:5%": "55 %"}
+        for size, share in ((5.0, 93.3), (10.0, 100.0))
+    ]
+    return [
+        Note(
+            type="finding",
+            experiment=name,
+            unit="",
+            at="2026-11-30T12:00:00+00:00",
+            machine=on,
+            seconds=0.0,
+            content={"title": title, "target": target, "met": met, "found": found, "rows": rows, "units": 150},
+        )
+        for name, title, target, found, rows in (
+            ("e01_identical_code", "How often?", "at most 1 of 600", f"{flagged} of 600 were flagged", alarms),
+            ("e02_whole_suite", "Whole suites?", "0 of 30", "0 of 30 failed", []),
+            ("e03_power", "Is real work found?", "+5 % in 80 %", "+5 % in 93 %", power),
+        )
+    ]
 
 
 def ladder(

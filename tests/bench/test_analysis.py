@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.analysis import COLUMNS, frame, geometric_mean, latency_summary, median_interval
+from bench.analysis import COLUMNS, OTHER_CLOCKS, frame, geometric_mean, latency_summary, median_interval, paired_ratio
+from bench.clocks import clocks_for
 from bench.problem import Problem
-from bench.record import Flag, Measurement, Record
+from bench.record import Energy, Flag, Measurement, Record, Sampled
 from bench.results import Run, RunWriter, read_run
 
 
@@ -88,6 +89,49 @@ def test_several_processes_are_summarised_by_their_medians() -> None:
     assert (summary.coverage, summary.scope) == (0.96875, "across processes")
 
 
+def test_pairing_cancels_what_both_rounds_share() -> None:
+    drift = (1, 3, 9, 2, 7, 1, 5)
+    slow, fast = (measurement([ns * d for d in drift], [0] * 7) for ns in (2000, 1000))
+    pair = paired_ratio(slow, fast)
+    assert pair is not None and (pair.ratio, pair.lo, pair.hi, pair.processes, pair.verdict) == (2.0, 2.0, 2.0, 1, None)
+    assert (pair.text, pair.scope) == ("2.00x [2.00, 2.00]", "within run")
+    per_call = paired_ratio(slow, fast.model_copy(update={"calls_per_sample": 2}))
+    assert per_call is not None and per_call.ratio == 4.0
+
+
+def test_what_no_round_timed_together_is_not_paired() -> None:
+    slow = measurement([2, 2, 2], [0, 0, 0])
+    assert paired_ratio(slow, measurement([1, 1], [0, 0])) is None
+    assert paired_ratio(slow, measurement([1, 1, 1], [1, 1, 1])) is None
+    assert paired_ratio(slow, measurement([1, 0, 1], [0, 0, 0])) is None  # the clock read 0
+    assert paired_ratio(slow, measurement([1, 1, 1], [0, 0, 0]).model_copy(update={"clock": "cuda_graph"})) is None
+    two = measurement([2, 2, 2, 2], [0, 0, 1, 1])
+    assert paired_ratio(two, measurement([1, 1, 1], [0, 0, 1])) is None  # only one process paired
+
+
+@pytest.mark.parametrize(
+    ("processes", "factor", "verdict"),
+    [(2, 2.0, "UNCLEAR"), (5, 2.0, "UNCLEAR"), (6, 2.0, "REGRESSED"), (6, 1.01, "UNCHANGED"), (6, 0.5, "IMPROVED")],
+)
+def test_with_several_processes_each_gives_one_estimate(processes: int, factor: float, verdict: str) -> None:
+    """Round ratios spread wildly, their median within each process does not."""
+    numbers = [p for p in range(processes) for _ in range(3)]
+    other = measurement([1_000_000] * 3 * processes, numbers)
+    mine = measurement([round(factor * 1e6 * f) for _ in range(processes) for f in (1.0, 0.2, 9.0)], numbers)
+    pair = paired_ratio(mine, other)
+    assert pair is not None and pair.verdict == verdict and pair.processes == processes
+    assert (pair.ratio, pair.lo, pair.hi) == pytest.approx((factor, factor, factor))
+    assert pair.coverage == 1 - 2 * 0.5**processes and pair.scope == f"across {processes} processes"
+
+
+def test_a_first_look_that_decides_is_not_judged_again() -> None:
+    """As the sweep does: later processes ran because some other pair was undecided."""
+    numbers = list(range(12))
+    mine = measurement([2_000] * 6 + [500] * 6, numbers)
+    pair = paired_ratio(mine, measurement([1_000] * 12, numbers))
+    assert pair is not None and (pair.verdict, pair.processes, pair.ratio) == ("REGRESSED", 6, pytest.approx(2.0))
+
+
 @given(
     st.lists(st.integers(1, 10**10), min_size=1, max_size=60),
     st.integers(1, 50),
@@ -139,6 +183,40 @@ def test_the_table_holds_what_the_records_hold(
         "clock",
     ):
         assert second[name] is pd.NA, name
+
+
+def test_what_stands_beside_the_samples_has_columns(
+    make_record: Callable[..., Record], make_run: Callable[..., Run]
+) -> None:
+    hot = Sampled(clock="cuda_event_hot", samples_ns=(2_000_000, 4_000_000), calls_per_sample=2, processes=(0, 0))
+    graph = Sampled(clock="cuda_graph", reason="the call synchronises")
+    beside = {
+        "samples_ns": (100, 100, 100),
+        "processes": (0, 0, 0),
+        "cpu_ns": (50, 0, 25),
+        "isolated_ns": (80, 80),
+        "discarded_rounds": 3,
+        "others": (hot, graph),
+        "energy": Energy(joules_per_call=0.5, uncertainty_j=0.1, method="rapl"),
+    }
+    plain = make_record("ok")
+    assert plain.measurement is not None
+    full = plain.model_copy(update={"measurement": plain.measurement.model_copy(update=beside)})
+    table = frame([make_run([full, plain])])
+    row, other = table.iloc[0], table.iloc[1]
+    assert row["discarded_rounds"] == 3 and other["discarded_rounds"] == 0
+    assert row["wall_over_cpu"] == 3.0  # median of 2 and 4: a block in which the CPU clock did not move says nothing
+    assert row["isolated_over_interleaved"] == 0.8
+    assert row["latency_cuda_event_hot_ms"] == 1.5 and row["latency_cuda_graph_ms"] is pd.NA
+    assert (row["energy_per_call_j"], row["energy_uncertainty_j"]) == (0.5, 0.1)
+    for name in ("wall_over_cpu", "isolated_over_interleaved", "latency_cuda_event_hot_ms", "energy_per_call_j"):
+        assert other[name] is pd.NA, name
+
+
+def test_every_other_clock_of_a_gpu_has_a_column() -> None:
+    main, others = clocks_for("cuda", object())
+    assert {clock.name for clock in others} == set(OTHER_CLOCKS)
+    assert main.name not in OTHER_CLOCKS
 
 
 def test_types_are_the_declared_ones_whatever_the_rows_hold(

@@ -50,6 +50,7 @@ def test_sound_samples_raise_no_flag():
         ("interference", {"isolated_ns": [800_000] * 20}),
         ("interference", {"isolated_ns": [1_300_000] * 20}),
         ("order_effect", {"ns": [1_100_000, 1_000_000] * 20, "isolated_ns": []}),
+        ("throttled", {"throttle_doubt": "the clock fell through the session"}),
         ("throttled", {"discarded": 11, "discard_reason": "a throttle counter advanced"}),
     ],
 )

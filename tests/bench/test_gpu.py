@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
+from statistics import median
 
 import pytest
 import torch
 
 from bench.calls import differentiable, make_step
-from bench.errors import Unavailable, Unsupported
+from bench.clocks import LEAST_FLUSH_BYTES, clocks_for
+from bench.errors import CaptureError, Unavailable, Unsupported
 from bench.implementation import implementations
 from bench.inputs import make_inputs
 from bench.numerics import agree, failure_reason
 from bench.probes import probe_for
 from bench.problem import Problem
 from bench.reference import naive_yardstick, reference
-from bench.clocks import cuda_clock
 
 pytestmark = pytest.mark.gpu
 
@@ -70,11 +72,84 @@ def test_naive_peak_follows_its_law(direction):
     assert probe.read(step.run).peak_bytes == pytest.approx(predicted, rel=0.05)
 
 
-def test_events_time_the_work_and_not_the_launch():
-    clock, matrix = cuda_clock(), torch.randn(4096, 4096, device="cuda")
-    one = min(clock.time_block(lambda: matrix @ matrix, 1) for _ in range(10))
-    ten = min(clock.time_block(lambda: matrix @ matrix, 10) for _ in range(10))
-    assert 7 < ten / one < 13
+def per_call_ns(clock, run, calls, blocks=15):
+    return median(clock.time_block(run, calls).ns for _ in range(blocks)) / calls
+
+
+def gpu_clocks():
+    main, others = clocks_for("cuda")
+    return {clock.name: clock for clock in (main, *others)}
+
+
+@pytest.mark.parametrize("name", ["cuda_event_cold", "cuda_event_hot", "cuda_graph"])
+def test_a_call_takes_what_its_work_takes_whatever_the_block(name):
+    clock, matrix = gpu_clocks()[name], torch.randn(4096, 4096, device="cuda")
+    one, ten = (per_call_ns(clock, lambda: matrix @ matrix, calls) for calls in (1, 10))
+    assert 0.7 < ten / one < 1.3
+
+
+def test_clocks_of_a_long_kernel_agree_and_its_launch_is_short():
+    clocks, matrix = gpu_clocks(), torch.randn(8192, 8192, device="cuda")
+    product = {name: per_call_ns(clock, lambda: matrix @ matrix, 3) for name, clock in clocks.items()}
+    assert product["cuda_graph"] == pytest.approx(product["cuda_event_hot"], rel=0.1)
+    assert product["cuda_event_cold"] == pytest.approx(product["cuda_event_hot"], rel=0.2)
+    assert product["host"] < 0.2 * product["cuda_graph"]
+
+
+def test_a_flushed_cache_is_slower_for_what_would_fit_into_it():
+    """Reading half of the L2 cache, which is several microseconds of work for memory."""
+    clocks = gpu_clocks()
+    source = torch.randn(torch.cuda.get_device_properties().L2_cache_size // 8, device="cuda")
+    cold, hot = (per_call_ns(clocks[name], source.sum, 10) for name in ("cuda_event_cold", "cuda_event_hot"))
+    assert cold > hot
+
+
+def test_a_graph_hides_launching_that_the_host_pays_for():
+    clocks, small = gpu_clocks(), torch.randn(64, device="cuda")
+
+    def run():
+        for _ in range(50):
+            small.mul_(1.0)
+
+    graph, host = (per_call_ns(clocks[name], run, 10) for name in ("cuda_graph", "host"))
+    assert graph < host
+
+
+def test_graphs_hold_memory_that_is_listed_and_given_back():
+    clocks, matrix = gpu_clocks(), torch.randn(4096, 4096, device="cuda")
+
+    def run():
+        return matrix @ matrix
+
+    clocks["cuda_graph"].time_block(run, 3)
+    clocks["cuda_event_cold"].time_block(run, 1)
+    assert clocks["cuda_graph"].excluded_bytes()["graph_pool"] >= 4096 * 4096 * 4
+    assert clocks["cuda_event_cold"].excluded_bytes()["flush_buffer"] >= LEAST_FLUSH_BYTES
+    del run
+    gc.collect()
+    assert clocks["cuda_graph"].excluded_bytes() == {}
+
+
+def test_a_call_that_synchronises_is_refused_by_the_graph_and_spoils_nothing():
+    clock, matrix = gpu_clocks()["cuda_graph"], torch.randn(256, 256, device="cuda")
+    stream = torch.cuda.current_stream()
+    with pytest.raises(CaptureError, match="synchroniz"):
+        clock.time_block(lambda: matrix.sum().item(), 3)
+    assert torch.cuda.current_stream() == stream
+    assert torch.cuda.get_sync_debug_mode() == 0
+    torch.cuda.empty_cache()
+    torch.randn(8, device="cuda")
+    assert clock.time_block(lambda: matrix @ matrix, 3).ns > 0
+
+
+def test_gradients_within_a_step_can_be_replayed():
+    problem = Problem(seqlen=1024, head_dim=64, dtype="bfloat16", direction="fwd_bwd")
+    member = implementations.get("naive")
+    inputs = differentiable(problem, make_inputs(problem, member.layout, "cuda"))
+    step = make_step(member.prepare(problem, inputs), problem, inputs, member.layout)
+    clocks = gpu_clocks()
+    hot, graph = (per_call_ns(clocks[name], step.run, 5) for name in ("cuda_event_hot", "cuda_graph"))
+    assert 0.5 < graph / hot < 1.1
 
 
 def test_a_run_on_the_gpu_names_it(tmp_path):
@@ -85,5 +160,5 @@ def test_a_run_on_the_gpu_names_it(tmp_path):
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert {row["device"] for row in rows} == {torch.cuda.get_device_name()}
-    assert {row["clock"] for row in rows if row["status"] == "ok"} == {"cuda_event"}
+    assert {row["clock"] for row in rows if row["status"] == "ok"} == {"cuda_event_cold"}
     assert {row["memory_method"] for row in rows if row["status"] == "ok"} == {"cuda_requested"}

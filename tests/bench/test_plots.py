@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from bench.errors import OutputError
 from bench.plots import Drawing, Plot, Reading, draw_all, plots, save
 from bench.plots._style import figure_style, printable, slug, styles
-from bench.record import Record
+from bench.record import Ceilings, Record
 
 NAMES = [
     "λ-попытка−2",
@@ -100,6 +101,7 @@ def test_nothing_is_drawn_exactly_where_something_is_needed(name: str, edge_case
         ("speedup_heatmap", "one cell"),
         ("time_per_pair", "verified only"),
         ("tflops_by_seqlen", "impossible"),
+        ("roofline", "verified only"),
     ],
 )
 def test_what_is_needed_is_said(name: str, case: str, edge_cases: dict[str, Reading]) -> None:
@@ -359,3 +361,40 @@ def test_unwritable_folder_is_said(tmp_path: Path) -> None:
     (drawing,) = draw("latency_by_seqlen", reading(*planted.ladder(lambda t: 1.0, lengths=(128, 256))))
     with pytest.raises(OutputError, match="figure must be written into a writable folder"):
         save(drawing, tmp_path / "missing")
+
+
+FULL = {
+    "flop_per_s": {"float32": 2e11},
+    "bytes_per_s": 1e11,
+    "flop_per_s_one_thread": {"float32": 1e11},
+    "memory_bytes_per_s": 4e10,
+}
+"""Ceilings whose memory roof meets the products at 5 FLOP per byte, and the cache roof at 2."""
+
+
+def with_ceilings(**fields: Any) -> Reading:
+    run = planted.run(planted.ladder(lambda t: 1e-5 * t**2, "naive"))
+    return Reading([replace(run, header=run.header.model_copy(update={"ceilings": Ceilings(**fields)}))])
+
+
+def test_roofs_are_the_measured_ones() -> None:
+    (drawing,) = draw("roofline", with_ceilings(**FULL))
+    (axes,) = drawing.figure.axes
+    cache, memory, single = (line.get_xydata() for line in axes.lines[:3])
+    assert cache[1] == pytest.approx([2.0, 0.2])
+    assert memory[1] == pytest.approx([5.0, 0.2]) and memory[2][1] == pytest.approx(0.2)
+    assert memory[0][1] == pytest.approx(memory[0][0] * 0.04)
+    assert set(single[:, 1]) == {0.1}
+    said = " ".join(text.get_text() for text in drawing.figure.legends[0].get_texts())
+    assert "40.0 GB/s" in said and "0.200 TFLOP/s" in said and "one thread" in said
+
+
+def test_a_quick_measurement_draws_the_one_roof_it_has() -> None:
+    (drawing,) = draw("roofline", with_ceilings(flop_per_s={"float32": 2e11}, bytes_per_s=1e11))
+    (axes,) = drawing.figure.axes
+    assert len(axes.lines) == 2  # the roof and naive
+    assert "best copy 100 GB/s" in drawing.figure.legends[0].get_texts()[1].get_text()
+
+
+def test_no_roofline_without_a_rate_in_the_dtype() -> None:
+    assert draw("roofline", with_ceilings(flop_per_s={"bfloat16": 2e11}, bytes_per_s=1e11)) == []

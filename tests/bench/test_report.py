@@ -13,12 +13,28 @@ import planted
 import pytest
 
 from bench.errors import NothingSelectedError, OutputError
+from bench.notebook import Note, append
 from bench.plots import Reading, draw_all
-from bench.record import CheckResult, Record, RunHeader, TensorError
+from bench.record import (
+    Bandwidth,
+    Ceilings,
+    CheckResult,
+    Diagnosis,
+    Energy,
+    Record,
+    RunHeader,
+    Sampled,
+    Telemetry,
+    TensorError,
+)
 from bench.report import build_report, repeat_command, summary_text
 from bench.report.cells import MAX_ROWS, cell_table
+from bench.report.field import Field
 from bench.report.findings import findings
+from bench.report.soundness import COMMAND
 from bench.results import Run
+
+NO_NOTEBOOK = Path("there is no such notebook")
 
 
 class Page(HTMLParser):
@@ -56,15 +72,19 @@ class Page(HTMLParser):
     def handle_endtag(self, tag: str) -> None:
         if tag == "table":
             self._in_cells = False
+        elif tag in ("td", "th"):
+            self.text += " "
 
 
-def page(runs: list[Run], folder: Path) -> Page:
-    return Page(build_report(runs, folder).read_text(encoding="utf-8"))
+def page(runs: list[Run], folder: Path, notebook: Path = NO_NOTEBOOK) -> Page:
+    return Page(build_report(runs, folder, notebook).read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
 def default(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Page]:
-    path = build_report([planted.default_run()], tmp_path_factory.mktemp("a folder with blanks") / "new" / "ü")
+    path = build_report(
+        [planted.default_run()], tmp_path_factory.mktemp("a folder with blanks") / "new" / "ü", NO_NOTEBOOK
+    )
     return path, Page(path.read_text(encoding="utf-8"))
 
 
@@ -110,10 +130,10 @@ def test_page_shows_machine_command_and_prose(default: tuple[Path, Page]) -> Non
         "attention-bench run --sweep default",
         "Naive attention stores all scores",
         "glibc's default",
-        "ceiling float3299.1 GFLOP/s in matrix products",
-        "ceiling bfloat16212 GFLOP/s",
-        "71.2 GB/s copied",
-        "not planned: flexnot part of the sweep default",
+        "ceiling float32 99.1 GFLOP/s in matrix products",
+        "ceiling bfloat16 212 GFLOP/s",
+        "71.2 GB/s at best",
+        "not planned: flex not part of the sweep default",
         "2.47 to 2.57",
     ):
         assert words in text
@@ -171,7 +191,10 @@ def test_missing_numbers_are_dashes_with_reasons_never_zero(tmp_path: Path) -> N
     ]
     rows = [row for row in page([planted.run(records)], tmp_path).rows if row]
     numbers = slice(3, -1)
-    assert [reason for shown, reason in rows[0][numbers] if shown in ("", "-")] == ["no padded queries"]
+    assert [reason for shown, reason in rows[0][numbers] if shown in ("", "-")] == [
+        "nothing else was timed on this problem",
+        "no padded queries",
+    ]
     for row, reason in zip(rows[1:], ("head_dim is too wide", "not timed", "predicted 9 GB"), strict=True):
         assert not [shown for shown, _ in row[numbers] if re.fullmatch(r"0(\.0*)?( \w+)?", shown)]
         dashes = [title for shown, title in row[numbers] if shown == "-"]
@@ -244,7 +267,7 @@ def test_impossible_rows_are_struck_out_and_leave_the_figures_as_they_are(tmp_pa
     ]
     html = build_report([planted.run([*honest, *magic])], tmp_path).read_text(encoding="utf-8")
     assert html.count('<tr class="ok impossible">') == len(magic) == 44
-    assert html.count('title="above the peak"') == 44
+    assert html.count('title="impossible: above the peak"') == 44
 
     timed = {"latency_by_seqlen", "tflops_by_seqlen", "time_per_pair", "latency_by_width", "mask_cost"}
     lines, _ = drawn_data(honest)
@@ -257,8 +280,8 @@ def test_impossible_rows_are_struck_out_and_leave_the_figures_as_they_are(tmp_pa
     (noted,) = [found for stem, found in texts.items() if stem.startswith("latency_by_seqlen")]
     assert "sdpa_math: impossible" in noted
 
-    kept_out = "44 measured cells are flagged impossible: sdpa_math (44); kept out of every comparison."
-    without, found = summary_text([planted.run(honest)]), summary_text([planted.run([*honest, *magic])])
+    kept_out = "sdpa_math (44); kept out of every comparison."
+    without, found = (summary_text([planted.run(cells)], NO_NOTEBOOK) for cells in (honest, [*honest, *magic]))
     assert kept_out in found
     for line in without.splitlines():
         if "is fastest" in line or "grows as" in line:
@@ -276,7 +299,7 @@ def test_markup_in_names_and_reasons_shows_literally(tmp_path: Path) -> None:
     html = page([planted.run(records, hostname="<i>host</i>")], tmp_path)
     assert html.tags.count("script") == 1  # our own
     assert "i" not in html.tags and html.images[0]["src"] != "x"
-    assert "<b>spread</b>" in [title for row in html.rows for _, title in row]
+    assert "unstable: <b>spread</b>" in [title for row in html.rows for _, title in row]
     for shown in (name, reason, "<i>host</i>"):
         assert shown in html.text
 
@@ -325,7 +348,7 @@ def test_five_thousand_cells_stay_small_and_say_what_is_left_out(tmp_path: Path)
 
 
 def test_figures_that_are_not_drawn_say_why(tmp_path: Path) -> None:
-    text = page([planted.run([planted.record()])], tmp_path).text
+    text = page([planted.run([planted.record()], header={"ceilings": None})], tmp_path).text
     assert "Latency by head width: needs at least two head widths at one sequence length." in text
     assert not list(tmp_path.glob("*.png"))
 
@@ -338,6 +361,10 @@ def test_two_runs_show_both_machines_and_what_differs(tmp_path: Path) -> None:
     text = page(runs, tmp_path).text
     assert "first" in text and "second" in text
     assert "allocator (differs)" in text and "host (differs)" not in text
+    table = cell_table(Reading(runs))
+    assert table.heads[-1][0] == "run"
+    assert [row.fields[-1].text for row in table.rows] == ["first", "first", "second", "second"]
+    assert cell_table(Reading(runs[:1])).heads[-1][0] != "run"
 
 
 def test_statuses_are_counted_and_reasons_listed(default: tuple[Path, Page]) -> None:
@@ -357,7 +384,7 @@ def test_folder_that_is_a_file_is_an_error(tmp_path: Path) -> None:
 
 def test_summary_is_the_findings(default: tuple[Path, Page]) -> None:
     run = planted.default_run()
-    lines = summary_text([run]).splitlines()
+    lines = summary_text([run], NO_NOTEBOOK).splitlines()
     assert lines == [f"- {finding.text}" for finding in findings(Reading([run]))]
     assert 8 < len(lines) < 25
     assert all(line.removeprefix("- ") in default[1].text for line in lines)
@@ -367,3 +394,183 @@ def test_table_names_every_column_once() -> None:
     table = cell_table(Reading([planted.run([planted.record()])]))
     titles = [title for title, _ in table.heads]
     assert len(titles) == len(set(titles)) == len(table.rows[0].fields)
+
+
+def shown_columns(*records: Record) -> list[dict[str, Field]]:
+    table = cell_table(Reading([planted.run(records)]))
+    return [dict(zip([title for title, _ in table.heads], row.fields, strict=True)) for row in table.rows]
+
+
+def test_every_row_is_set_against_the_fastest_with_a_verdict_where_processes_allow_one() -> None:
+    milliseconds = {"a": 1.0, "b": 1.2, "c": 1.01}
+    several = shown_columns(
+        *(planted.record(name, 128, ms, processes=6, noise=0.001) for name, ms in milliseconds.items()),
+        planted.record("magic", 128, 1e-6, flags=[("impossible", "planted")]),
+    )
+    assert [row["against fastest"].text for row in several] == [
+        "fastest",
+        "1.20x [1.20, 1.20] SLOWER",
+        "1.01x [1.01, 1.01] SAME within 3%",
+        "-",
+    ]
+    assert "6 processes, coverage of the interval 96.9%" in several[1]["against fastest"].reason
+    assert [row["processes"].text for row in several] == ["6", "6", "6", "1"]
+    single = shown_columns(*(planted.record(name, 128, ms, noise=0) for name, ms in milliseconds.items()))
+    assert single[1]["against fastest"].text == "1.20x [1.20, 1.20]"
+    assert "no verdict" in single[1]["against fastest"].reason
+    unpaired = shown_columns(planted.record("a", 128, 1.0, noise=0), planted.record("b", 128, 2.0, noise=0, rounds=8))
+    assert unpaired[1]["against fastest"].text == "~2.00x"
+    assert "no round timed both" in unpaired[1]["against fastest"].reason
+
+
+def test_what_stands_beside_the_samples_is_shown_where_some_cell_has_it() -> None:
+    beside = {
+        "cpu_ns": (5 * 10**8,) * 7,
+        "isolated_ns": (10**9,),
+        "discarded_rounds": 2,
+        "setup_ns": 3_000_000,
+        "others": (
+            Sampled(clock="cuda_graph", samples_ns=(7_000_000,), processes=(0,)),
+            Sampled(clock="my_clock", reason="the call synchronises"),
+        ),
+        "energy": Energy(joules_per_call=None, method="none", reason="no meter here"),
+    }
+    full = planted.record("a", 128, 1000.0, noise=0, measured=beside)
+    rows = shown_columns(full, planted.record("b", 128, 1.0), planted.record("c", 128, status="timeout", reason="long"))
+    names = ("discarded", "wall/CPU", "alone/interleaved", "set-up", "cuda_graph", "my_clock", "energy")
+    assert [rows[0][name].text for name in names] == ["2", "2.00", "1.00", "3.00 ms", "7.00 ms", "-", "-"]
+    assert rows[0]["my_clock"].reason == "the call synchronises" and rows[0]["energy"].reason == "no meter here"
+    assert [rows[1][name].text for name in names] == ["0", "-", "-", "-", "-", "-", "-"]
+    assert all(rows[1][name].reason for name in names[1:])
+    assert all(rows[2][name].text == "-" and "long" in rows[2][name].reason for name in names)
+    bare = shown_columns(planted.record("b", 128, 1.0))[0]
+    assert not set(names) - {"discarded"} & bare.keys()
+
+
+def test_memory_beyond_the_peak_has_columns_where_it_was_read() -> None:
+    problem = planted.record("a", 128).problem
+    saved = planted.memory("naive", problem).model_copy(update={"saved_bytes": 1000, "reserved_bytes": 2_000_000})
+    row, other = shown_columns(planted.record("a", 128, peak=saved), planted.record("b", 128))
+    assert (row["kept"].text, row["reserved"].text) == ("1.00 kB", "2.00 MB")
+    assert other["kept"].text == "-" and "VmHWM" not in row
+
+
+def test_a_clock_never_enters_the_series_of_another() -> None:
+    """Figures and latencies are those of the main clock, whatever stands beside it."""
+    others = (Sampled(clock="cuda_graph", samples_ns=(1,), processes=(0,)),)
+    plain = [planted.record("naive", n, noise=0) for n in (64, 128)]
+    beside = [planted.record("naive", n, noise=0, measured={"others": others}) for n in (64, 128)]
+    assert drawn_data(beside)[0] == drawn_data(plain)[0]
+    assert [r["latency"].text for r in shown_columns(*beside)] == [r["latency"].text for r in shown_columns(*plain)]
+
+
+def notebook_of(folder: Path, notes: list[Note]) -> Path:
+    path = folder / "soundness.jsonl"
+    for note in notes:
+        append(path, note)
+    return path
+
+
+def test_soundness_shows_experiments_rules_and_the_machine(tmp_path: Path) -> None:
+    path = notebook_of(tmp_path, [*planted.notes(flagged=30, met=False), *planted.notes(flagged=1)])
+    text = " ".join(page([planted.run([planted.record()])], tmp_path / "page", path).text.split())
+    assert "in 1 of 600 comparisons (at most 0.79 %" in text  # the last finding counts
+    assert "30 of 600" not in text
+    for words in (
+        "e02_whole_suite: Whole suites?",
+        "0 of 30 failed",
+        "Planted CPU @ 2.00GHz, 2 cores, torch 2.13.0, 2026-11-30",
+        "this harness, before confirmation 1 of 600 (0.17 %) 0.79 % 93.3 % of 60 100 % of 60",
+        "pytest-benchmark mean:5% 240 of 600 (40 %) 43.4 % 55 % 55 %",
+        "+5 % found",
+    ):
+        assert words in text, words
+
+
+def test_without_a_notebook_the_page_says_so(default: tuple[Path, Page]) -> None:
+    assert f"was not measured on this machine. {COMMAND} does." in " ".join(default[1].text.split())
+
+
+def test_a_notebook_that_is_none_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("{}\n")
+    with pytest.raises(OutputError, match="notebook must hold valid lines"):
+        build_report([planted.run([planted.record()])], tmp_path / "page", tmp_path / "notes")
+
+
+def test_what_doctor_found_is_shown_with_the_fix(tmp_path: Path) -> None:
+    found = (
+        Diagnosis(name="allocator", level="note", seen="warm", fix="none needed"),
+        Diagnosis(name="governor", level="warning", seen="powersave", fix="cpupower frequency-set -g performance"),
+    )
+    text = " ".join(page([planted.run([planted.record()], header={"diagnoses": found})], tmp_path).text.split())
+    assert "governor warning powersave cpupower frequency-set -g performance" in text
+    assert text.index("governor warning") < text.index("allocator note")
+
+
+def test_sensors_are_folded_by_device_with_the_reasons_of_missing_readings(tmp_path: Path) -> None:
+    windows = tuple(
+        Telemetry(
+            device="cpu",
+            window_s=1.0,
+            readings={"load_1min": load, "governor": "powersave", "mhz": None},
+            reasons={"mhz": "the kernel shows none"},
+        )
+        for load in (1.0, 3.0, 2.0)
+    )
+    html = page([planted.run([planted.record(measured={"telemetry": windows})])], tmp_path)
+    text = " ".join(html.text.split())
+    assert "cpu: 3 windows" in text and "details" in html.tags
+    assert "load_1min 1.000 2.000 3.000" in text
+    assert "governor - powersave (3) -" in text
+    assert "mhz - - - the kernel shows none (3 of 3)" in text
+
+
+def test_ceilings_are_shown_in_full_with_the_curve_folded(tmp_path: Path) -> None:
+    curve = tuple(
+        Bandwidth(kind=kind, working_set_bytes=size, threads=threads, bytes_per_s=rate * 1e9)
+        for kind, size, threads, rate in (
+            ("copy", 1_000_000, 2, 50.0),
+            ("copy", 64_000_000, 2, 20.0),
+            ("copy", 64_000_000, 1, 10.0),
+            ("triad", 64_000_000, 2, 18.0),
+        )
+    )
+    ceilings = Ceilings(
+        flop_per_s={"float32": 2e11},
+        bytes_per_s=5e10,
+        flop_per_s_one_thread={"float32": 1e11},
+        memory_bytes_per_s=2e10,
+        bandwidth=curve,
+        cache_bytes=32_000_000,
+    )
+    text = " ".join(page([planted.run([planted.record()], header={"ceilings": ceilings})], tmp_path).text.split())
+    assert "working set copy, 2 threads, GB/s triad, 2 threads, GB/s copy, 1 thread, GB/s" in text
+    assert "1.00 MB 50.0 - - 64.0 MB 20.0 18.0 10.0" in text
+    for words in ("one thread 100 GFLOP/s", "ceiling out of cache 20.0 GB/s", "last cache 32.0 MB"):
+        assert words in text, words
+
+
+def test_the_protocol_of_each_run_is_stated(tmp_path: Path) -> None:
+    runs = [
+        planted.run([planted.record("a", 128, 2.0, processes=6, noise=0)], run_id="gate"),
+        planted.run([planted.record("a", n, 1.0, noise=0) for n in (256, 512)], run_id="default"),
+    ]
+    text = " ".join(page(runs, tmp_path).text.split())
+    assert "gate 1 6 42 1 2.00 ms 0 0 perf_counter none" in text
+    assert "default 2 1 7 1 1.00 ms 0 0 perf_counter none" in text
+
+
+def test_set_up_has_a_table_only_where_there_is_any(tmp_path: Path, default: tuple[Path, Page]) -> None:
+    cells = [
+        planted.record("plain", 128, 10.0, noise=0, measured={"setup_ns": 0}),
+        planted.record("compiled", 128, 6.0, noise=0, measured={"setup_ns": 10**9}),
+    ]
+    text = " ".join(page([planted.run(cells)], tmp_path).text.split())
+    assert "1.00 s 4.00 ms 250 calls [250, 250]" in text
+    assert "When set-up pays" not in default[1].text
+
+
+def test_flags_are_listed_with_what_they_doubt_and_why(tmp_path: Path) -> None:
+    cells = [planted.record("a", n, flags=[("contended", "wall time was 3.0x")]) for n in (128, 256)]
+    text = " ".join(page([planted.run(cells)], tmp_path).text.split())
+    assert "contended others held the cores a (2) wall time was 3.0x" in text

@@ -1,13 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
 import planted
 import pytest
 
 from bench.plots import Reading
-from bench.record import Record
+from bench.record import Diagnosis, FlagName, Record
 from bench.report import summary_text
-from bench.report.findings import Finding, findings, paired_ratio
+from bench.report.finding import Finding
+from bench.report.findings import MEANINGS, findings
+from bench.report.soundness import COMMAND
 from bench.results import Run
+
+NO_NOTEBOOK = Path("there is no such notebook")
 
 
 def said(*records: Record, **options: object) -> list[Finding]:
@@ -35,9 +43,37 @@ def test_fastest_is_named_with_interval_scope_and_paired_ratios() -> None:
     )
 
 
+def test_one_process_is_said_to_say_nothing_of_the_next() -> None:
+    cells = [planted.record(name, 1024, ms) for name, ms in (("a", 1.0), ("b", 2.0))]
+    assert "nothing of the next process" in sentence(said(*cells), "within run come from one process").text
+    many = [planted.record(name, 1024, ms, processes=6) for name, ms in (("a", 1.0), ("b", 2.0))]
+    assert not any("one process" in finding.text for finding in said(*many))
+
+
 def test_two_that_overlap_are_not_ranked() -> None:
     found = said(planted.record("a", 1024, 10.0, noise=0.2), planted.record("b", 1024, 10.01, noise=0.2))
     assert "a and b cannot be told apart" in sentence(found, "T=1024").text.replace("b and a", "a and b")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "noise", "words"),
+    [
+        (1.20, 0.001, "a is fastest: 1.00 ms [1.00, 1.00] across 6 processes, 1.20x [1.20, 1.20] (6 processes, 96.9%)"),
+        (1.01, 0.001, "a and b are the SAME within 3% (a 1.00 ms"),
+        (1.03, 0.01, "which of a and b is faster by more than 3% is UNCLEAR (a "),
+    ],
+)
+def test_several_processes_give_the_verdict_of_the_decision_rule(ratio: float, noise: float, words: str) -> None:
+    cells = [planted.record(name, 1024, ms, processes=6, noise=noise) for name, ms in (("a", 1.0), ("b", ratio))]
+    assert words in sentence(said(*cells), "At T=1024").text
+
+
+def test_who_is_faster_round_by_round_wins_over_a_smaller_median() -> None:
+    """A neighbour that comes for some rounds moves medians and leaves the order within rounds as it is."""
+    a = planted.record("a", 1024, measured={"samples_ns": (10,) * 5 + (100,) * 4, "processes": (0,) * 9})
+    b = planted.record("b", 1024, measured={"samples_ns": (9,) * 4 + (11,) + (90,) * 4, "processes": (0,) * 9})
+    text = sentence(said(a, b), "At T=1024").text
+    assert "b is fastest" in text and "1.11x [" in text
 
 
 def test_impossible_cells_win_nothing() -> None:
@@ -49,21 +85,6 @@ def test_impossible_cells_win_nothing() -> None:
     assert "honest is fastest" in sentence(found, "is fastest").text
     flagged = sentence(found, "flagged impossible")
     assert flagged.tone == "bad" and "magic (1)" in flagged.text
-
-
-def test_pairing_cancels_what_both_rounds_share() -> None:
-    slow, fast = planted.record("a", 1024, 10.0).measurement, planted.record("b", 1024, 5.0).measurement
-    assert slow is not None and fast is not None
-    drift = (1, 3, 9, 2, 7, 1, 5)
-    slow = slow.model_copy(update={"samples_ns": tuple(2000 * d for d in drift)})
-    fast = fast.model_copy(update={"samples_ns": tuple(1000 * d for d in drift)})
-    ratio = paired_ratio(slow, fast)
-    assert ratio is not None and (ratio.ratio, ratio.low, ratio.high) == (2.0, 2.0, 2.0)
-    other_rounds = fast.model_copy(update={"samples_ns": (1,), "processes": (0,)})
-    assert paired_ratio(slow, other_rounds) is None
-    twice = fast.model_copy(update={"calls_per_sample": 2})
-    halved = paired_ratio(slow, twice)
-    assert halved is not None and halved.ratio == 4.0
 
 
 def test_memory_saved_is_stated_against_naive() -> None:
@@ -83,6 +104,11 @@ def test_exponent_sentence_follows_the_planted_law(power: float, verdict: str, t
     assert f"quadratic growth {verdict} on 1 of 1 ladder" in finding.text
     assert f"T^{power:.2f}" in finding.text and "within run" in finding.text
     assert finding.tone == tone
+
+
+def test_implementations_without_enough_lengths_share_one_sentence() -> None:
+    cells = [cell for name in ("a", "b") for cell in planted.ladder(lambda t: 1.0, name, lengths=(128, 256))]
+    assert sentence(said(*cells), "INCONCLUSIVE").text.startswith("Whether a, b have quadratic growth")
 
 
 def test_exponent_sentence_names_the_reason_where_it_is_inconclusive() -> None:
@@ -135,7 +161,93 @@ def test_certified_cells_are_counted_and_varying_bits_named() -> None:
 
 def test_unstable_cells_are_counted() -> None:
     found = said(planted.record(flags=[("unstable", "spread 9 %; see samples")]))
-    assert sentence(found, "flagged unstable").text == "1 measured cell is flagged unstable: naive (1)."
+    assert sentence(found, "flagged unstable").text == (
+        "1 of 1 measured cells is flagged unstable (the middle half of its samples spreads widely): naive (1). "
+        "First: naive on B1-H4-T1024-d64-float32-fwd-full, spread 9 %; see samples."
+    )
+
+
+@pytest.mark.parametrize("name", get_args(FlagName))
+def test_every_flag_has_one_sentence_with_its_reason_and_keeps_its_row_unless_impossible(name: FlagName) -> None:
+    cells = [
+        planted.record("a", n, ms, flags=[(name, f"reason {n}")]) for n, ms in ((128, 1.0), (256, 1.0), (1024, 1.0))
+    ]
+    found = said(*cells, planted.record("b", 1024, 2.0), planted.record("c", 1024, 3.0))
+    text = sentence(found, f"flagged {name} (").text
+    assert MEANINGS[name] in text and "3 of 5 measured cells" in text and "reason 128" in text
+    assert "reason 256" not in text
+    fastest = sentence(found, "is fastest").text
+    assert ("a is fastest" in fastest) == (name != "impossible")
+    assert ("kept out of every comparison" in text) == (name == "impossible")
+
+
+def test_false_alarms_are_stated_with_the_machine_they_were_measured_on() -> None:
+    reading = Reading([planted.run([planted.record()])])
+    finding = sentence(findings(reading, planted.notes(flagged=1)), "identical code")
+    assert finding.text == (
+        "This harness called identical code changed in 1 of 600 comparisons (at most 0.79 % with 95 % confidence) and "
+        "0 after confirmation; measured on a machine like this one, Planted CPU @ 2.00GHz, 2 cores, torch 2.13.0. "
+        "Rules of other tools on the same samples: 20 to 40 %."
+    )
+    assert finding.tone == "good"
+    elsewhere = sentence(findings(reading, planted.notes({"cores": 64})), "identical code")
+    assert "another machine than this one, Planted CPU @ 2.00GHz, 64 cores" in elsewhere.text
+    on_gpu = Reading([planted.run([planted.record()], device="NVIDIA H200")])
+    assert "another machine than this one" in sentence(findings(on_gpu, planted.notes()), "identical code").text
+    assert sentence(findings(reading, planted.notes(met=False)), "identical code").tone == "bad"
+
+
+def test_without_a_notebook_the_command_that_measures_it_is_named() -> None:
+    finding = sentence(said(planted.record()), "identical code")
+    assert "was not measured on this machine" in finding.text and COMMAND in finding.text
+    assert COMMAND in summary_text([planted.run([planted.record()])], NO_NOTEBOOK)
+
+
+def test_doctors_warnings_are_on_the_first_screen_and_its_notes_are_not() -> None:
+    seen = [Diagnosis(name=f"{level} thing", level=level, seen="s", fix="f") for level in ("note", "warning")]
+    found = said(planted.record(), header={"diagnoses": tuple(seen)})
+    finding = sentence(found, "doctor warned of")
+    assert "warning thing" in finding.text and "note thing" not in finding.text and finding.tone == "bad"
+    assert not any("doctor" in finding.text for finding in said(planted.record()))
+
+
+def test_allocators_are_compared_where_two_runs_differ_in_nothing_else() -> None:
+    def run(allocator: str, factor: float, **env: object) -> Run:
+        cells = [
+            planted.record(name, n, ms * factor**power, noise=0)
+            for n, ms in ((128, 1.0), (256, 4.0))
+            for name, power in (("naive", 1), ("flash", 0))
+        ]
+        return planted.run(cells, run_id=allocator, allocator=allocator, **env)
+
+    runs = [run("default", 2.0), run("warm", 1.0)]
+    for order in (runs, runs[::-1]):
+        text = sentence(findings(Reading(order)), "default allocator").text
+        assert "naive 2.00x (2.00 to 2.00 over 2 cells); flash 1.00x (1.00 to 1.00 over 2 cells)" in text
+        assert "were not interleaved" in text
+    other = [run("default", 2.0, cores=4), run("warm", 1.0)]
+    assert not any("default allocator" in finding.text for finding in findings(Reading(other)))
+
+
+def test_set_up_that_pays_is_stated_with_the_calls_and_that_never_pays_as_such() -> None:
+    def costly(name: str, n: int, ms: float) -> Record:
+        return planted.record(name, n, ms, noise=0, measured={"setup_ns": 900_000_000, "prepare_ns": 100_000_000})
+
+    cheap = {"setup_ns": 0, "prepare_ns": 0}
+    plain = [planted.record("plain", n, 10.0, noise=0, measured=cheap) for n in (128, 256)]
+    found = said(*plain, costly("compiled", 128, 6.0), costly("compiled", 256, 12.0))
+    assert sentence(found, "up front").text == (
+        "compiled spends 1.00 s more up front than the fastest that spends at least 20 ms less (plain): "
+        "it pays after 250 calls on 1 of 2 problems."
+    )
+    samples = tuple(round(1e6 * ms) for ms in (5, 5, 7, 7, 7, 7, 7))
+    wide = planted.record("plain", 128, measured=cheap | {"samples_ns": samples, "processes": (0,) * 7})
+    assert (
+        "(the interval of the ratio excludes never on 0)"
+        in sentence(said(wide, costly("compiled", 128, 6.0)), "up front").text
+    )
+    assert "on none of 1 problem does it pay" in sentence(said(plain[0], costly("slow", 128, 12.0)), "up front").text
+    assert not any("up front" in finding.text for finding in said(*plain))
 
 
 def test_worst_error_is_relative_to_its_limit() -> None:
@@ -155,15 +267,15 @@ def test_share_of_time_spent_measuring(wall_s: float, share: str, tone: str) -> 
 
 def test_unfinished_runs_say_so() -> None:
     run = planted.run([planted.record()])
-    killed = Run(path=run.path, header=run.header, records=run.records, end=None)
-    assert "has no end" in summary_text([killed])
+    killed = replace(run, end=None)
+    assert "has no end" in summary_text([killed], NO_NOTEBOOK)
     assert run.end is not None
     for outcome, words in (
         ("interrupted", "was interrupted after 1 of 1"),
         ("budget", "used up its time budget"),
     ):
         end = run.end.model_copy(update={"outcome": outcome})
-        assert words in summary_text([Run(path=run.path, header=run.header, records=run.records, end=end)])
+        assert words in summary_text([replace(run, end=end)], NO_NOTEBOOK)
     resumed = run.header.model_copy(update={"resumed_from": "earlier"})
-    text = summary_text([Run(path=run.path, header=resumed, records=run.records, end=run.end)])
+    text = summary_text([replace(run, header=resumed)], NO_NOTEBOOK)
     assert "took over cells of earlier" in text and "% of" not in text.splitlines()[-1]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from bench import results
 from bench.errors import OutputError
 from bench.problem import Problem
 from bench.record import SCHEMA_VERSION, Record, RunEnd, RunHeader
-from bench.results import RunWriter, find_run, new_run_id, read_run, timestamp
+from bench.results import RunWriter, find_run, new_run_id, read_chain, read_run, timestamp
 
 Records = Callable[..., Record]
 Headers = Callable[..., RunHeader]
@@ -66,7 +67,7 @@ def test_a_kill_after_any_byte_costs_at_most_the_line_in_flight(
     for size in range(len(data) + 1):
         cut.write_bytes(data[:size])
         if size < header_bytes:
-            with pytest.raises(OutputError, match="must begin with a run line"):
+            with pytest.raises(OutputError, match="without a whole line"):
                 read_run(cut)
             continue
         run = read_run(cut)
@@ -143,6 +144,35 @@ def test_a_refused_write_is_reported(tmp_path: Path, make_header: Headers, monke
             writer.write(make_header("run"))
 
 
+@pytest.mark.parametrize("lost", ["file", "folder"])
+def test_a_file_that_is_removed_is_put_back_with_every_line(
+    tmp_path: Path, make_record: Records, make_header: Headers, lost: str
+) -> None:
+    folder = tmp_path / "below" / "runs"
+    records = [make_record("ok", problem=Problem(seqlen=64 * n)) for n in (1, 2, 3)]
+    with RunWriter(folder, "run") as writer:
+        writer.write(make_header("run"))
+        writer.write(records[0])
+        writer.write(records[1])
+        if lost == "file":
+            writer.path.unlink()
+        else:
+            shutil.rmtree(tmp_path / "below")
+        with pytest.raises(OutputError, match=r"must stay in place during a run, got .* removed. It was put back with"):
+            writer.write(records[2])
+    assert read_run(writer.path).records == records
+
+
+def test_a_file_that_cannot_be_put_back_is_told(tmp_path: Path, make_header: Headers) -> None:
+    folder = tmp_path / "runs"
+    with RunWriter(folder, "run") as writer:
+        writer.write(make_header("run"))
+        shutil.rmtree(folder)
+        folder.write_text("a file in its place")
+        with pytest.raises(OutputError, match=r"could not be put back \(.*\): its cells are lost"):
+            writer.write(make_header("run"))
+
+
 def test_a_run_that_came_to_nothing_leaves_no_file(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path, "run")
     writer.discard()
@@ -167,7 +197,12 @@ def rewrite(path: Path, lines: list[Any]) -> None:
         (lambda lines: lines.insert(1, 7), r"run\.jsonl:2: "),
         (lambda lines: lines.pop(0), "must begin with a run line"),
         (lambda lines: lines.insert(0, []), "must begin with a run line"),
-        (lambda lines: lines.clear(), "must begin with a run line"),
+        (lambda lines: lines.clear(), "without a whole line"),
+        (lambda lines: lines.extend(lines[:2]), "hold one run"),
+        (lambda lines: lines.insert(2, lines[-1]), "hold one run"),
+        (lambda lines: lines[0].update(schema_version=0), "must begin with a run line"),
+        (lambda lines: lines[0].update(schema_version=True), "must begin with a run line"),
+        (lambda lines: lines[0].update(schema_version="1"), "must begin with a run line"),
         (
             lambda lines: lines[0].update(schema_version=SCHEMA_VERSION + 1),
             f"schema_version of at most {SCHEMA_VERSION}, got {SCHEMA_VERSION + 1} .* Update attention-bench",
@@ -184,6 +219,26 @@ def test_a_file_that_breaks_the_rules_is_refused(
     with pytest.raises(OutputError, match=message) as caught:
         read_run(path)
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x89PNG\r\n\x1a\n\x00\xff",
+        b"\xff\xfe{\x00\n\x00",
+        b"implementation,latency_ms\nnaive,1.0\n",
+        b"[" * 100_000 + b"\n",
+        b"9" * 100_000 + b"\n",
+        b"\n\n",
+        b'{"type": "run"}\n',
+        b'{"schema_version": 1}\n',
+    ],
+)
+def test_foreign_files_are_refused_with_a_message(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "foreign.jsonl"
+    path.write_bytes(data)
+    with pytest.raises(OutputError, match=r"results file must (begin|hold)"):
+        read_run(path)
 
 
 def test_a_missing_file_is_bad_input(tmp_path: Path) -> None:
@@ -208,6 +263,25 @@ def test_an_older_file_is_upgraded_line_by_line(
     assert read_run(path).records == records
 
 
+def test_a_file_of_schema_1_is_read() -> None:
+    """Six cells of a real run, written before version 2 was thought of."""
+    path = Path(__file__).parents[1] / "data" / "schema_1.jsonl"
+    lines = lines_of(path)
+    assert lines[0]["schema_version"] == 1
+    run = read_run(path)
+    assert run.end is not None
+    assert [record.status for record in run.records] == ["ok", "verified", "verified", "ok", "ok", "ok"]
+    for line, record in zip(lines[1:-1], run.records, strict=True):
+        written = record.model_dump(mode="json")
+        assert record.problem.model_dump(mode="json") == line["problem"]
+        if record.measurement is not None:
+            assert list(record.measurement.samples_ns) == line["measurement"]["samples_ns"]
+            assert written["measurement"]["memory"].items() >= line["measurement"]["memory"].items()
+            assert written["measurement"]["cpu_ns"] is None, "what version 1 did not know is missing, not 0"
+    rewritten = json.loads(json.dumps([record.model_dump(mode="json") for record in run.records]))
+    assert [Record.model_validate(record) for record in rewritten] == run.records
+
+
 def test_upgrades_reach_the_present_version() -> None:
     assert sorted(results.UPGRADES) == list(range(1, SCHEMA_VERSION))
 
@@ -227,3 +301,35 @@ def test_runs_are_found_by_path_name_beginning_and_age(tmp_path: Path, make_head
         find_run("nothing", tmp_path)
     with pytest.raises(OutputError, match="Latest runs: none; `attention-bench run` makes one"):
         find_run("latest", tmp_path / "empty")
+
+
+def test_latest_passes_over_runs_that_never_began(tmp_path: Path, make_header: Headers) -> None:
+    with RunWriter(tmp_path, "1") as writer:
+        writer.write(make_header("1"))
+    RunWriter(tmp_path, "2").__exit__()
+    (tmp_path / "3.jsonl").write_bytes(b'{"type":"run","schema')
+    assert find_run("latest", tmp_path) == find_run("auto", tmp_path) == writer.path
+    assert find_run("3", tmp_path).stem == "3"
+    writer.path.unlink()
+    with pytest.raises(OutputError, match=r"got 'latest' \(0 match\). Latest runs: 2, 3"):
+        find_run("latest", tmp_path)
+
+
+def test_a_chain_of_resumed_runs_is_one_run(tmp_path: Path, make_record: Records, make_header: Headers) -> None:
+    earlier = {"1": None, "2": "1", "3": "2"}
+    for run_id, before in earlier.items():
+        with RunWriter(tmp_path, run_id) as writer:
+            writer.write(make_header(run_id, resumed_from=before))
+            writer.write(make_record("ok", latency_ms=float(run_id)))
+    run = read_chain(writer.path)
+    assert (run.run_id, run.path) == ("3", writer.path)
+    medians = [record.measurement.samples_ns[2] for record in run.records if record.measurement is not None]
+    assert medians == [3_000_000, 2_000_000, 1_000_000]
+
+
+def test_a_chain_that_bites_its_tail_ends(tmp_path: Path, make_record: Records, make_header: Headers) -> None:
+    for run_id, before in (("1", "2"), ("2", "1")):
+        with RunWriter(tmp_path, run_id) as writer:
+            writer.write(make_header(run_id, resumed_from=before))
+            writer.write(make_record("ok"))
+    assert len(read_chain(writer.path).records) == 2

@@ -21,6 +21,7 @@ class FakeClock:
     first: dict[str, int] = field(default_factory=dict)
     log: list[tuple[str, int]] = field(default_factory=list)
     name = "fake"
+    most_calls = 1000
 
     def time_block(self, run, calls):
         total = 0

@@ -20,6 +20,11 @@ KINDS = {
     "backend selection": (20,),
     "randomness": (21,),
     "flop and units": (22, 23),
+    "timing": (24, 25, 26, 27, 28),
+    "memory": (29,),
+    "failure isolation": (30, 31),
+    "device telemetry": (32, 33, 34),
+    "store": (35, 36),
 }
 
 

@@ -58,7 +58,7 @@ def test_o22_the_convention_is_two_and_a_half_for_equal_widths_and_no_halving():
     assert square.attended_pairs / square.all_pairs == pytest.approx(0.50049, abs=1e-5)
 
 
-UNITS = ("_ms", "_ns", "_s", "_bytes", "_mb", "flop", "tflops")
+UNITS = ("_ms", "_ns", "_s", "_j", "_bytes", "_mb", "flop", "tflops")
 PURE = {
     "scale",
     "batch_size",
@@ -68,6 +68,9 @@ PURE = {
     "samples",
     "processes",
     "calls_per_sample",
+    "discarded_rounds",
+    "wall_over_cpu",
+    "isolated_over_interleaved",
     "peak_score_matrices",
     "peak_fraction",
     "roof_fraction",

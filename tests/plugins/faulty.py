@@ -1,12 +1,17 @@
 """Implementations that fail in every way there is, for tests of the runner. Loaded with ``--load``."""
 
+import ctypes
 import os
 import signal
+import sys
+import threading
 import time
+import weakref
 
 from bench.errors import Unavailable, Unsupported
 from bench.implementation import AttentionInputs, AttentionOutput, Call, register_implementation
 from bench.problem import Problem
+from bench.rung import DeviceBrokenError, Rung
 
 
 class _Faulty:
@@ -104,6 +109,141 @@ class Exits(_Faulty):
     def spoil(self, out):
         os.write(2, b"last words\n")
         os._exit(7)
+
+
+@register_implementation
+class ExitsQuietly(_Faulty):
+    """Ends the process with exit code 0, as if all were well."""
+
+    name = "exits_quietly"
+
+    def spoil(self, out):
+        os._exit(0)
+
+
+@register_implementation
+class AsksToExit(_Faulty):
+    name = "asks_to_exit"
+
+    def spoil(self, out):
+        sys.exit(0)
+
+
+@register_implementation
+class Segfaults(_Faulty):
+    name = "segfaults"
+
+    def spoil(self, out):
+        ctypes.string_at(0)
+
+
+@register_implementation
+class Aborts(_Faulty):
+    name = "aborts"
+
+    def spoil(self, out):
+        os.abort()
+
+
+@register_implementation
+class LeavesAChild(_Faulty):
+    """Dies, while a process that it forked lives on and holds all that it had open."""
+
+    name = "leaves_a_child"
+
+    def spoil(self, out):
+        if os.fork() == 0:
+            time.sleep(3600)
+        os._exit(7)
+
+
+@register_implementation
+class LeavesAThread(_Faulty):
+    """Is right, and starts a thread for which the end of the process would wait for ever."""
+
+    name = "leaves_a_thread"
+
+    def spoil(self, out):
+        if self.calls == 1:
+            threading.Thread(target=time.sleep, args=(3600,)).start()
+        return AttentionOutput(out)
+
+
+@register_implementation
+class MemoryErrorOfPython(_Faulty):
+    name = "memory_error"
+
+    def spoil(self, out):
+        raise MemoryError
+
+
+@register_implementation
+class OutOfDeviceMemory(_Faulty):
+    """As torch says it on a GPU."""
+
+    name = "out_of_device_memory"
+
+    def spoil(self, out):
+        import torch
+
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+@register_implementation
+class FailsWithTensors(_Faulty):
+    """Fails with a large tensor in its frame and another in that of the exception before; the next call looks for them.
+
+    Fails at the first length and at the second, in other ways; at the third it says what it found.
+    """
+
+    name = "fails_with_tensors"
+
+    def __init__(self):
+        self.held = []
+
+    def prepare(self, problem: Problem, inputs: AttentionInputs) -> Call:
+        alive = [reference for reference in self.held if reference() is not None]
+        if alive:
+            raise RuntimeError(f"{len(alive)} of {len(self.held)} tensors of an earlier failure are alive")
+        call = super().prepare(problem, inputs)
+
+        def run() -> AttentionOutput:
+            output = call.run()
+            if problem.seqlen_q in (128, self.at_length) and inputs.q.shape[0] == 1:  # not the certificate
+                self.fail(output.out.new_ones(1 << 20), "first" if problem.seqlen_q == 128 else "second")
+            return output
+
+        return Call(run)
+
+    def fail(self, large, words):
+        self.held.append(weakref.ref(large))
+        try:
+            raise RuntimeError(f"{words} failure")
+        except RuntimeError as error:
+            other = large.clone()
+            self.held.append(weakref.ref(other))
+            if words == "second":
+                raise MemoryError("from another one") from error
+            raise
+
+
+def _attempt_or_break(self, cell, action, attempt=Rung._attempt):
+    """What fails in :class:`BreaksTheDevice` leaves the device unusable, as a fault of a GPU kernel does."""
+    failed = attempt(self, cell, action)
+    if failed is not None and cell.case.implementation == BreaksTheDevice.name:
+        raise DeviceBrokenError(*self._finish(cell, *failed))
+    return failed
+
+
+Rung._attempt = _attempt_or_break
+
+
+@register_implementation
+class BreaksTheDevice(_Faulty):
+    name = "breaks_the_device"
+
+    def spoil(self, out):
+        raise RuntimeError("an illegal memory access was encountered")
 
 
 @register_implementation
