@@ -11,7 +11,7 @@ from bench.cross_examination import cross_examine
 from bench.flags import few_samples_flag, impossible_flag, merged_flags, sample_flags, seconds_per_call
 from bench.implementation import Implementation
 from bench.probes import Reading
-from bench.record import Agreement, Flag, Measurement, Memory, Record, Sampled, Status, Telemetry
+from bench.record import Agreement, Energy, Flag, Measurement, Memory, Record, Sampled, Status, Telemetry
 from bench.sweep import Case
 from bench.timing import Samples
 
@@ -45,6 +45,7 @@ class Cell:
     excluded_bytes: dict[str, int] = field(default_factory=dict)
     """What clocks hold for themselves, by name."""
     telemetry: tuple[Telemetry, ...] = ()
+    energy: Energy | None = None
 
     @property
     def ready(self) -> Step:
@@ -156,6 +157,7 @@ def _measurement(
         discarded_rounds=samples.discarded,
         others=tuple(cell.others),
         telemetry=cell.telemetry,
+        energy=cell.energy,
         first_call_ns=cell.first_call_ns,
         prepare_ns=cell.prepare_ns,
         setup_ns=cell.setup_ns,

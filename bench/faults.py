@@ -1,6 +1,8 @@
-"""What an exception says of a case, and whether the device can still be used after it."""
+"""What an exception says of a case, whether the device can still be used after it, and waiting for it."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 
 def recovered() -> bool:
@@ -20,3 +22,12 @@ def is_out_of_memory(error: Exception) -> bool:
     text = str(error).lower()
     words = ("out of memory", "can't allocate memory", "bad_alloc")
     return isinstance(error, MemoryError) or any(word in text for word in words)
+
+
+def synchronizer(device: str) -> Callable[[], None]:
+    """Waits until the device has done all queued work; nothing on a CPU, where a call returns when it is done."""
+    if device != "cuda":
+        return lambda: None
+    import torch
+
+    return torch.cuda.synchronize

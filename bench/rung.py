@@ -20,8 +20,9 @@ from bench.cell import Cell, finished_record
 from bench.certificate import Certificate, attend_with, certificate_problem, certify, checks_reason
 from bench.checks import affordable_checks, run_checks
 from bench.clocks import Block, Clock
+from bench.energy import energy_per_call
 from bench.errors import CaptureError, Unavailable, Unsupported
-from bench.faults import is_out_of_memory, recovered
+from bench.faults import is_out_of_memory, recovered, synchronizer
 from bench.flags import impossible_flag, seconds_per_call
 from bench.implementation import AttentionInputs, implementations
 from bench.inputs import make_inputs, place_inputs, poison
@@ -82,6 +83,8 @@ class Setting:
     """Protocols under which each cell is timed once more, on its own."""
     gpus: tuple[Identity, ...]
     """Whose sensors are read while the rounds last; empty on a CPU."""
+    energy: bool
+    """Whether to measure energy per call."""
     calls: Mapping[str, int] | None
     """Calls in a block by implementation, where another process settled them: then cells were verified there too."""
     announce: Callable[[int], None]
@@ -261,6 +264,8 @@ class Rung:
             cells[name].telemetry, taken.throttle_doubt = telemetry, doubt
             cells[name].others = [self._under(clock, cells[name]) for clock in setting.other_clocks]
             failed = self._attempt(cells[name], partial(self._still_computes, cells[name]))
+            if failed is None and setting.energy:
+                failed = self._attempt(cells[name], partial(self._read_energy, cells[name]))
             if failed is not None:
                 failures[name] = failed
         self.setting.announce(SHARED)
@@ -301,6 +306,12 @@ class Rung:
             calls_per_sample=samples.calls,
             processes=(self.setting.process,) * len(samples.ns),
         )
+
+    def _read_energy(self, cell: Cell) -> None:
+        """Energy per call, from a window of its own."""
+        started = time.perf_counter()
+        cell.energy = energy_per_call(cell.ready.run, self.setting.gpus, synchronize=synchronizer(self.setting.device))
+        cell.measure_s += time.perf_counter() - started
 
     def _still_computes(self, cell: Cell) -> Failure | None:
         """After timing: negated inputs must give negated results, or the blocks timed something that was stored."""

@@ -70,6 +70,8 @@ class Request:
     resume: Run | None = None
     """Earlier run whose valid cells are taken over."""
     load: tuple[Path, ...] = ()
+    energy: bool = False
+    """Whether to measure energy per call as well."""
     seed: int = 0
 
 
@@ -279,6 +281,7 @@ class _Session:
                 seed=self.request.seed + self.processes,
                 log=logs / f"worker-{self.processes}.log",
                 load=self.request.load,
+                energy=self.request.energy and calls is None,
                 ceilings=self.machine.ceilings,
                 calls=None if calls is None else dict(calls),
             )

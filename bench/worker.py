@@ -63,6 +63,8 @@ class Task:
     """Files of unpackaged implementations."""
     ceilings: Ceilings | None = None
     """What the machine can do at most, measured once per run."""
+    energy: bool = False
+    """Whether to measure energy per call, which takes seconds for each cell."""
     calls: dict[str, int] | None = None
     """For a later process of a problem: calls in a block by implementation, as the first process settled them."""
 
@@ -131,6 +133,7 @@ def work(task: Task, connection: Connection, marker: Marker, stop: Any) -> None:
         overhead_ns=overhead_ns(clock),
         other_clocks=others,
         gpus=cuda_identity(task.device),
+        energy=task.energy,
         calls=task.calls,
         announce=marker.set,
     )

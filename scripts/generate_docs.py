@@ -209,7 +209,7 @@ def soundness_page() -> str:
     lines = [
         "# The harness put to the test",
         "",
-        "Generated from [the notebook](../results/published/soundness.jsonl), which holds every observation.",
+        "Generated from the notebook, `results/published/soundness.jsonl`, which holds every observation.",
         f"`{section.command}` measures it on another machine and goes on where it stopped; with `--quick` it",
         "takes a small part, in about three minutes.",
         "",

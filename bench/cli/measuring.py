@@ -42,6 +42,8 @@ class Measuring:
     """Measure only what this earlier run lacks: a run id, a path, or auto for the latest."""
     case_timeout: float = 120.0
     """Seconds after which a single call or verification is ended."""
+    energy: Annotated[bool, Parameter(negative="")] = False
+    """Also measure energy per call, where a meter can be read: at least 4 s for each cell."""
     seed: int = 0
     """Seed of the order within rounds."""
 
@@ -165,6 +167,7 @@ def _measure(filters: Filters, measuring: Measuring, *, timed: bool) -> tuple[Pa
         time_budget_s=None if measuring.time_budget is None else parse_duration(measuring.time_budget),
         resume=None if measuring.resume is None else read_chain(find_run(measuring.resume, measuring.output)),
         load=measuring.load,
+        energy=measuring.energy,
         seed=measuring.seed,
     )
     if measuring.dry_run:

@@ -14,7 +14,7 @@ from bench.problem import Problem
 from bench.soundness import Context, Observation
 from bench.sweep import Selection, load_sweep, plan
 from bench.timing import FULL, SamplingPlan
-from bench.verdicts import LOOKS, MARGIN, Comparison, two_looks
+from bench.verdicts import LOOKS, MARGIN, Comparison, decide, two_looks
 
 KEPT_BLOCKS = 30
 """Blocks of each arm and process that an observation keeps, evenly spaced: what the rules of others are fed with."""
@@ -92,6 +92,12 @@ def confirmation(observation: Observation, kept: Mapping[str, Any]) -> Compariso
     if not kept["confirmation"]:
         return None
     return two_looks(kept["confirmation"], observation["margin"], observation["looks"])
+
+
+def covers(kept: Mapping[str, Any], truth: float) -> bool:
+    """Whether the interval of the first look holds the ratio that is known to be true."""
+    first = decide(kept["estimates"][: LOOKS[0]])
+    return first.lo <= truth <= first.hi
 
 
 def stored_pairs(observations: Mapping[str, Observation]) -> Iterator[tuple[str, Observation, str, dict[str, Any]]]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from scipy import stats
 
 from bench.soundness import Context, Finding, Observation, experiments
-from bench.soundness._batches import PROBLEMS, comparison, confirmation, observe_pairs, same_pairs, stored_pairs
+from bench.soundness._batches import PROBLEMS, comparison, confirmation, covers, observe_pairs, same_pairs, stored_pairs
 from bench.soundness._rivals import RIVALS, judged
 
 BATCHES = 30
@@ -56,11 +56,13 @@ class IdenticalCode:
         rows += [_row(name, sum(a != 0 for a in answers), len(answers)) for name, answers in rivals.items() if answers]
         counts = {verdict: sum(v == verdict for _, v, _, _ in verdicts) for verdict in ("UNCHANGED", "UNCLEAR")}
         second = sum(processes > 6 for *_, processes in verdicts)
+        held = sum(covers(kept, 1.0) for _, _, _, kept in stored_pairs(observations))
         upper = rows[0]["upper_bound_percent"]
         found = (
             f"{flagged} of {total} verdicts on identical code were a change before confirmation ({stayed} after): "
             f"at most {upper} % with 95 % confidence; {counts['UNCHANGED']} UNCHANGED, {counts['UNCLEAR']} UNCLEAR; "
-            f"{second} needed the second look"
+            f"{second} needed the second look; intervals of six processes hold the true ratio in "
+            f"{100 * held / total:.1f} % (nominal 96.9 %)"
         )
         met = flagged <= 1 and stayed == 0 if total >= 600 else (False if flagged > 1 or stayed else None)
         return Finding(met, found, rows)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from bench.paired import Arm, Pair
 from bench.soundness import Context, Finding, Observation, experiments
-from bench.soundness._batches import comparison, gate_cells, observe_pairs, stored_pairs
+from bench.soundness._batches import comparison, covers, gate_cells, observe_pairs, stored_pairs
 from bench.soundness._rivals import RIVALS, judged
 
 REPEATS = 15
@@ -50,10 +50,12 @@ class Power:
     def judge(self, observations: Mapping[str, Observation]) -> Finding:
         by_size: dict[int, list[tuple[bool, str, float]]] = {}
         rivals: dict[int, dict[str, list[int]]] = {}
+        held: dict[int, list[bool]] = {}
         for _, observation, name, kept in stored_pairs(observations):
             size = int(name.split()[0])
             found = comparison(observation, kept)
             by_size.setdefault(size, []).append((observation["loaded"], found.verdict, found.ratio))
+            held.setdefault(size, []).append(covers(kept, 1 + 1 / EVERY[size]))
             for rule, answer in judged(kept).items():
                 rivals.setdefault(size, {r: [] for r in RIVALS})[rule].append(answer)
         if not by_size:
@@ -72,6 +74,7 @@ class Power:
                 "unclear": sum(v == "UNCLEAR" for _, v, _ in verdicts),
                 "median_estimate_off_points": round(off, 2),
                 "worst_estimate_off_points": round(worst, 2),
+                "interval_covers_percent": round(100 * sum(held[size]) / count, 1),
             }
             for rule, answers in rivals.get(size, {}).items():
                 row[rule] = f"{100 * sum(a > 0 for a in answers) / len(answers):.0f} %" if answers else "-"

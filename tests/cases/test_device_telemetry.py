@@ -214,6 +214,7 @@ NS_PER_MS = 1_000_000
 class ThrottledClock:
     """A block takes as long as its work at the board's clock of that moment."""
 
+    most_calls = 1000
     name = "scripted"
 
     def __init__(self, board: FakeBoard) -> None:

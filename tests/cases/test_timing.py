@@ -89,6 +89,7 @@ def finish(clean_registry):
             calls=None,
             other_clocks=(),
             gpus=(),
+            energy=False,
             announce=lambda _: None,
         )
         cases = [Case(problem, name) for name in names]
