@@ -14,8 +14,9 @@ from bench.record import Measurement, Record
 from bench.sweep import Case
 from bench.verdicts import decide, paired_estimates
 
-OneProcess = Callable[[Sequence[Case], Mapping[str, int] | None], Iterable[Record]]
-"""Runs cases of one problem in a fresh process; with calls per block by implementation, it times without verifying."""
+OneProcess = Callable[[Sequence[Case], Mapping[str, int] | None, int], Iterable[Record]]
+"""Runs cases of one problem in a fresh process of the given number; with calls per block by implementation, it times
+without verifying."""
 
 
 def replicate(
@@ -30,7 +31,7 @@ def replicate(
         stopped: whether the user or a time budget wants the run to end.
     """
     timed: dict[str, list[Record]] = {}
-    for record in one_process(cases, None):
+    for record in one_process(cases, None, 0):
         if record.measurement is None:
             yield record
         else:
@@ -40,7 +41,7 @@ def replicate(
     for look in looks:
         while timed and count < look and not stopped():
             calls = {name: _measurement(records[0]).calls_per_sample for name, records in timed.items()}
-            for record in one_process([by_name[name] for name in timed], calls):
+            for record in one_process([by_name[name] for name in timed], calls, count):
                 if record.measurement is not None:
                     timed[record.implementation].append(record)
                     continue

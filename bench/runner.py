@@ -24,6 +24,7 @@ from bench.environment import read_environment
 from bench.errors import BenchError, UsageError
 from bench.implementation import implementations
 from bench.lifeline import end_worker, has_message, how_it_ended
+from bench.machine import describe_machine
 from bench.memory_check import cross_checked
 from bench.problem import Problem
 from bench.record import SCHEMA_VERSION, Diagnosis, Record, RunEnd, RunHeader, Status, cell_key
@@ -33,7 +34,7 @@ from bench.server import worker_context
 from bench.sweep import Case, Selection, Sweep, ladders, plan
 from bench.timing import FULL, SamplingPlan
 from bench.units import NS_PER_S, format_bytes
-from bench.worker import RESTART, SHARED, Description, Marker, Task, describe, work
+from bench.worker import RESTART, SHARED, Ceiling, Description, Marker, Task, work
 
 MEMORY_SHARE = 0.8
 """A cell whose predicted need exceeds this share of the free memory is not tried."""
@@ -94,36 +95,6 @@ class Interrupted(BenchError):
     exit_code = 130
 
 
-def describe_machine(
-    device: str | None, allocator: str, load: tuple[Path, ...] = (), ceilings: bool = False
-) -> Description:
-    """Ask a fresh worker what torch, the device and the implementations are.
-
-    Raises:
-        UsageError: if the device that was asked for is not there.
-        BenchError: if the worker dies.
-    """
-    context = worker_context(allocator)
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=describe, args=(device, load, ceilings, sender), daemon=True)
-    process.start()
-    sender.close()
-    try:
-        description: Description = receiver.recv()
-    except EOFError:
-        process.join()
-        raise BenchError(
-            f"worker process must start, got exit code {process.exitcode} while importing torch. "
-            "Run `python -c 'import torch'` to see why."
-        ) from None
-    process.join()
-    if description.problem is not None:
-        raise UsageError(
-            f"device must be one that torch can use, got {device!r} ({description.problem}). Use --device cpu."
-        )
-    return description
-
-
 def run(request: Request, listener: Listener) -> Path:
     """Measure everything that was asked for and return the results file.
 
@@ -139,7 +110,7 @@ def run(request: Request, listener: Listener) -> Path:
     run_id = new_run_id()
     with RunWriter(request.output, run_id) as writer:
         try:
-            machine = describe_machine(request.device, request.allocator, request.load, ceilings=request.timed)
+            machine = describe_machine(request.device, request.allocator, request.load, _ceilings(request))
             sweep = request.sweep(machine.device)
             cases, left_out = plan(sweep, request.selection, machine.device)
         except BaseException:
@@ -171,6 +142,13 @@ def run(request: Request, listener: Listener) -> Path:
         listener.planned(len(cases), f"{sweep.name} on {machine.device_name}, run {run_id}")
         _Session(request, sweep, machine, writer, listener).measure(cases)
         return writer.path
+
+
+def _ceilings(request: Request) -> Ceiling:
+    """How well this run has to know what the machine can do."""
+    if not request.timed:
+        return "none"
+    return "quick" if request.sweep(request.device or "cpu").quick_ceilings else "full"
 
 
 def _refuse_worthless(diagnoses: Sequence[Diagnosis]) -> None:
@@ -254,7 +232,7 @@ class _Session:
         """Measure one ladder and write its records."""
         looks = self.sampling.processes
         if looks == (1,):
-            for record in self._climb(ladder, None, logs):
+            for record in self._climb(ladder, None, 0, logs):
                 self._write(record)
             return
         for problem in dict.fromkeys(case.problem for case in ladder):
@@ -267,8 +245,17 @@ class _Session:
             for record in records:
                 self._write(record)
 
-    def _climb(self, ladder: Sequence[Case], calls: Mapping[str, int] | None, logs: Path) -> Iterator[Record]:
-        """Finish a ladder, in as many processes as it takes; each one that fails finishes at least one case."""
+    def _climb(
+        self, ladder: Sequence[Case], calls: Mapping[str, int] | None, number: int, logs: Path
+    ) -> Iterator[Record]:
+        """Finish a ladder, in as many processes as it takes; each one that fails finishes at least one case.
+
+        Args:
+            ladder: the cases.
+            calls: see :class:`bench.worker.Task`.
+            number: which replicate this is; stored with each sample.
+            logs: folder for what the workers print.
+        """
         outstanding = dict(enumerate(ladder))
         while outstanding and not self._stopped():
             indices, spared = list(outstanding), len(self.spared)
@@ -277,7 +264,7 @@ class _Session:
                 device=self.machine.device,
                 device_name=self.machine.device_name,
                 plan=self.sampling,
-                process=self.processes,
+                process=number,
                 seed=self.request.seed + self.processes,
                 log=logs / f"worker-{self.processes}.log",
                 load=self.request.load,

@@ -7,6 +7,7 @@ A sweep is a TOML file::
     skip_implementations = ["flex"]        # still run when asked for by name
     seconds_per_problem = 1.0              # rounds are added until a problem's rounds took this long
     protocol = "full"                      # several processes and two looks; without it: "budget", one process
+    quick_ceilings = true                  # one second for the machine's ceilings instead of several
     time_budget = "9m"                     # stop cleanly after this, unless --time-budget says otherwise
     [axes]                                 # the product of all axes
     seqlen = { sqrt2 = [128, 4096] }       # or a value, a list, { pow2 = [lo, hi] }
@@ -67,6 +68,8 @@ class Sweep:
     """Rounds of one problem are added until they took this long, or until there are 60."""
     full: bool = False
     """Whether the full protocol is due: several processes, two looks; ``seconds_per_problem`` does not count then."""
+    quick_ceilings: bool = False
+    """Whether one second is enough to learn what the machine can do at most."""
     time_budget_s: float | None = None
     """Stop cleanly after this long; None measures everything."""
 
@@ -152,6 +155,7 @@ def parse_sweep(text: str, label: str, name: str, overrides: Sequence[str] = ())
         "skip_implementations",
         "seconds_per_problem",
         "protocol",
+        "quick_ceilings",
         "time_budget",
     }
     for unknown in sorted(set(data) - known):
@@ -179,6 +183,7 @@ def parse_sweep(text: str, label: str, name: str, overrides: Sequence[str] = ())
         skip_implementations=tuple(data.get("skip_implementations", ())),
         seconds_per_problem=float(data.get("seconds_per_problem", 1.0)),
         full=_is_full(data.get("protocol", "budget"), label),
+        quick_ceilings=bool(data.get("quick_ceilings", False)),
         time_budget_s=parse_duration(data["time_budget"]) if "time_budget" in data else None,
     )
 

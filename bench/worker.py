@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bench.ceilings import measure_ceilings
 from bench.clocks import clocks_for, overhead_ns
@@ -36,10 +36,12 @@ from bench.timing import SamplingPlan
 RESTART = -2
 """Value of the case marker when the worker ends itself because the device is broken."""
 
+Ceiling = Literal["none", "quick", "full"]
+"""How well the ceilings are to be measured: a second for ``quick``, several for ``full``."""
 PADDING_BYTES = 1 << 16
 """A worker puts up to this many bytes before what it allocates, so that processes differ in alignment."""
 
-__all__ = ["RESTART", "SHARED", "Description", "Marker", "Task", "describe", "work"]
+__all__ = ["RESTART", "SHARED", "Ceiling", "Description", "Marker", "Task", "describe", "work"]
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def work(task: Task, connection: Connection, marker: Marker, stop: Any) -> None:
     del padding
 
 
-def describe(device: str | None, load: tuple[Path, ...], ceilings: bool, connection: Connection) -> None:
+def describe(device: str | None, load: tuple[Path, ...], ceilings: Ceiling, connection: Connection) -> None:
     """Entry point of the first worker: sends a :class:`Description` of this machine."""
     detach(Path(os.devnull))
     for path in load:
@@ -173,10 +175,14 @@ def describe(device: str | None, load: tuple[Path, ...], ceilings: bool, connect
             threads=torch.get_num_threads(),
             float32_products=torch.get_float32_matmul_precision(),
             build=torch.version.cuda or torch.version.hip or "cpu",
-            ceilings=measure_ceilings(chosen, list(DTYPE_BYTES)) if ceilings and problem is None else None,
+            ceilings=None if problem else _measured_ceilings(chosen, ceilings),
             versions={name: _version(member) for name, member in implementations.items()},
         )
     )
+
+
+def _measured_ceilings(device: str, ceilings: Ceiling) -> Ceilings | None:
+    return None if ceilings == "none" else measure_ceilings(device, list(DTYPE_BYTES), quick=ceilings == "quick")
 
 
 def _rungs(cases: tuple[Case, ...]) -> Iterator[tuple[int, list[Case]]]:

@@ -38,7 +38,7 @@ def list_(
         load_file(path)
     versions = None
     if probe:
-        from bench.runner import describe_machine
+        from bench.machine import describe_machine
 
         versions = describe_machine(None, "default", load).versions
     write_rows(catalogue(family, versions), format, sys.stdout)

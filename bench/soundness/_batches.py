@@ -60,8 +60,9 @@ def observe_pairs(
     plan: SamplingPlan = FULL,
     margin: float = MARGIN,
     looks: Sequence[int] = LOOKS,
+    confirm: bool = True,
 ) -> Observation:
-    """Compare, and compare again with fresh processes what came out as changed."""
+    """Compare, and unless ``confirm`` is false compare again with fresh processes what came out as changed."""
     with busy_machine(loaded):
         first = compare_pairs(
             pairs, folder=context.folder, seed=seed, plan=plan, margin=margin, looks=looks, say=context.say
@@ -69,7 +70,9 @@ def observe_pairs(
         flagged = [
             result.pair
             for result in first.values()
-            if result.samples and two_looks(result.estimates, margin, looks).verdict in ("REGRESSED", "IMPROVED")
+            if confirm
+            and result.samples
+            and two_looks(result.estimates, margin, looks).verdict in ("REGRESSED", "IMPROVED")
         ]
         again = compare_pairs(
             flagged, folder=context.folder, seed=seed + 500, plan=plan, margin=margin, looks=looks, say=context.say

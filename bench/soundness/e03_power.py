@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import median
 from typing import Any, ClassVar
 
 from bench.paired import Arm, Pair
+from bench.problem import Problem
 from bench.soundness import Context, Finding, Observation, experiments
-from bench.soundness._batches import comparison, covers, gate_cells, observe_pairs, stored_pairs
+from bench.soundness._batches import comparison, covers, observe_pairs, stored_pairs
 from bench.soundness._rivals import RIVALS, judged
+from bench.timing import FULL
 
 REPEATS = 15
-PROBLEMS_USED = (0, 4)
-"""The problems with the shortest calls: a block must hold up to 33 of them."""
+CELLS = tuple(
+    (problem, name)
+    for problem in (Problem(seqlen=128, num_heads=1), Problem(seqlen_q=1, seqlen_k=2048, num_heads=4, mask="causal"))
+    for name in ("naive", "sdpa_flash")
+)
+"""Short calls, of about 0.1 ms: a block must hold up to 33 of them."""
+PLAN = replace(FULL, isolated_blocks=0)
 EVERY = {3: 33, 5: 20, 10: 10, 20: 5}
 """Percent of extra work -> one more call after so many."""
 WANTED = {5: 0.80, 10: 1.00, 20: 1.00}
@@ -34,18 +42,17 @@ class Power:
     reads: ClassVar[str] = "e03_power"
 
     def units(self, quick: bool) -> list[str]:
-        if quick:
-            return ["repeat-00/problem-0"]
-        return [f"repeat-{repeat:02d}/problem-{PROBLEMS_USED[repeat % 2]}" for repeat in range(REPEATS)]
+        return [f"repeat-{repeat:02d}" for repeat in range(1 if quick else REPEATS)]
 
     def observe(self, unit: str, context: Context) -> Observation:
-        repeat, problem = (int(part.rpartition("-")[2]) for part in unit.split("/"))
+        repeat = int(unit.rpartition("-")[2])
         pairs = [
             Pair(f"+{percent} % {name} {cell.key}", Arm(cell, name), Arm(cell, name, repeat_every=every))
-            for cell, name in gate_cells(problem)
+            for cell, name in CELLS
             for percent, every in EVERY.items()
         ]
-        return observe_pairs(pairs, context, seed=100_000 + 1000 * repeat, loaded=repeat % 2 == 1)
+        loaded, seed = repeat % 2 == 1, 100_000 + 1000 * repeat
+        return observe_pairs(pairs, context, seed=seed, loaded=loaded, plan=PLAN, confirm=False)
 
     def judge(self, observations: Mapping[str, Observation]) -> Finding:
         by_size: dict[int, list[tuple[bool, str, float]]] = {}

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from bench.paired import Arm, Pair, same
 from bench.soundness import Context, Finding, Observation, experiments
-from bench.soundness._batches import comparison, gate_cells, observe_pairs, stored_pairs
+from bench.soundness._batches import comparison, observe_pairs, stored_pairs
 from bench.soundness.e01_identical_code import CHANGED
+from bench.soundness.e03_power import CELLS, PLAN
 
 MARGIN = 0.01
 PROCESSES = 24
@@ -32,11 +33,18 @@ class Sensitivity:
     def observe(self, unit: str, context: Context) -> Observation:
         repeat = int(unit.rpartition("-")[2])
         pairs = []
-        for cell, name in gate_cells((0, 4)[repeat % 2]):
+        for cell, name in CELLS:
             pairs.append(same(cell, name))
             pairs.append(Pair(f"+3 % {name} {cell.key}", Arm(cell, name), Arm(cell, name, repeat_every=33)))
         return observe_pairs(
-            pairs, context, seed=300_000 + 1000 * repeat, loaded=False, margin=MARGIN, looks=(PROCESSES,)
+            pairs,
+            context,
+            seed=300_000 + 1000 * repeat,
+            loaded=False,
+            plan=PLAN,
+            margin=MARGIN,
+            looks=(PROCESSES,),
+            confirm=False,
         )
 
     def judge(self, observations: Mapping[str, Observation]) -> Finding:
