@@ -257,13 +257,13 @@ def _curve(
 
     # Made and written once: the n-th buffer of an operation is never larger than an n-th of the largest working set.
     pool = [
-        torch.rand(max(sets) // 4 // share, device=device)
+        torch.rand(-(-max(sets) // (4 * share)), device=device)
         for share in range(1, max(STREAMS[kind] for kind in kinds) + 1)
     ]
     for size in sets:
         for kind in kinds:
             streams = STREAMS[kind]
-            count = size // streams // 4
+            count = -(-size // (4 * streams))  # rounded up: a set of four times the cache must not fall short of it
             seconds = watch.best_s(_operation(kind, [buffer[:count] for buffer in pool[:streams]]))
             moved = streams * count * 4
             yield Bandwidth(kind=kind, working_set_bytes=moved, threads=threads, bytes_per_s=moved / seconds)

@@ -25,6 +25,7 @@ from signal import Signals
 from typing import TYPE_CHECKING, Literal
 
 from bench.calls import differentiable, make_step
+from bench.errors import MaskError
 from bench.faults import is_out_of_memory
 from bench.fresh_process import own_bytes, start
 from bench.implementation import AttentionInputs, Layout, implementations
@@ -297,7 +298,10 @@ def _call_within(
 def _shortened(problem: Problem) -> Problem:
     """The same kind of problem, so short that its memory is next to nothing."""
     lengths = {name: min(getattr(problem, name), WARM_LENGTH) for name in ("seqlen_q", "seqlen_k")}
-    return Problem(**(problem.model_dump() | lengths))
+    try:
+        return Problem(**(problem.model_dump() | lengths))
+    except MaskError:  # its parameters need a longer sequence
+        return Problem(**(problem.model_dump() | lengths | {"mask": "full"}))
 
 
 def _set_limit(device: str, limit_bytes: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from bench.errors import MaskError
 from bench.implementation import implementations
 from bench.memory_law import bytes_polynomial
 from bench.problem import LARGEST_SIZE, Problem
@@ -32,16 +33,21 @@ class Prediction:
     """Which law said so, or why none did."""
 
 
-def predict(implementation: str, problem: Problem, limit_bytes: int, records: Iterable[Record] = ()) -> Prediction:
+def predict(
+    implementation: str, problem: Problem, limit_bytes: int, records: Iterable[Record] = (), device: str = "cpu"
+) -> Prediction:
     """The longest length of ``problem`` whose inputs, mask tensors and peak fit into ``limit_bytes``.
 
     Args:
         implementation: name.
         problem: gives everything but the length.
         limit_bytes: memory for all of it.
-        records: stored cells, from which a law may be fitted; other problems and implementations are passed over.
+        records: stored cells, from which a law may be fitted; other problems, implementations and devices are passed
+            over.
+        device: device type.
     """
-    stored = _stored_bytes(implementation, problem, records)
+    there = [record for record in records if (record.device == "cpu") == (device == "cpu")]
+    stored = _stored_bytes(implementation, problem, there)
     law = bytes_polynomial(stored)
     if law is not None and law.tested and abs(law.residual_bytes) <= LAW_TOLERANCE * max(stored.values()):
 
@@ -53,11 +59,14 @@ def predict(implementation: str, problem: Problem, limit_bytes: int, records: It
     member = implementations.get(implementation)
 
     def own(length: int) -> float | None:
-        there = at_length(problem, length)
-        peak = member.predicted_peak_bytes(there)
-        return None if peak is None else peak + there.input_bytes
+        try:
+            longer = at_length(problem, length)
+        except MaskError:  # the mask's own parameters need a longer sequence
+            return 0.0
+        peak = member.predicted_peak_bytes(longer, device)
+        return None if peak is None else peak + longer.input_bytes
 
-    return _prediction(implementation, own, limit_bytes, "its own law")
+    return _prediction(implementation, own, limit_bytes, "its own law, without mask tensors")
 
 
 def at_length(problem: Problem, length: int) -> Problem:
@@ -74,7 +83,12 @@ def _stored_bytes(implementation: str, problem: Problem, records: Iterable[Recor
     for record in records:
         memory = record.measurement.memory if record.measurement else None
         length = record.problem.seqlen_k
-        if memory is None or record.implementation != implementation or at_length(problem, length) != record.problem:
+        if memory is None or record.implementation != implementation:
+            continue
+        try:
+            if at_length(problem, length) != record.problem:
+                continue
+        except MaskError:
             continue
         found[length] = record.problem.input_bytes + memory.mask_bytes + memory.peak_bytes
     return {length: count for length, count in found.items() if length * SETTLED >= max(found)}

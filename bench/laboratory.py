@@ -15,6 +15,9 @@ from bench.notebook import Note, append, read_notes
 from bench.results import timestamp
 from bench.soundness import Context, Experiment, Finding, experiments
 
+SAME_MACHINE = ("cpu", "cores", "torch")
+"""What of a note's machine must be as here for its observations to say something of this machine."""
+
 
 def run_soundness(
     notebook: Path,
@@ -48,7 +51,14 @@ def run_soundness(
         )
     started = time.monotonic()
     machine = _machine()
-    observed = {(note.experiment, note.unit) for note in read_notes(notebook) if note.type == "observation"}
+    known = [note for note in read_notes(notebook) if note.type == "observation"]
+    elsewhere = sum(any(note.machine.get(name) != machine[name] for name in SAME_MACHINE) for note in known)
+    if elsewhere:
+        say(
+            f"{elsewhere} of {len(known)} units in {notebook} come from another machine and are not observed again; "
+            "name a new file with --notebook to prove this one"
+        )
+    observed = {(note.experiment, note.unit) for note in known}
     for member in chosen:
         missing = [
             unit
@@ -57,7 +67,8 @@ def run_soundness(
         ]
         for number, unit in enumerate(missing, start=1):
             if seconds is not None and time.monotonic() - started > seconds:
-                say("time is up; run again to observe the rest")
+                if seconds:
+                    say("time is up; run again to observe the rest")
                 break
             say(f"{member.name} {unit} ({number} of {len(missing)})")
             _observe(member, unit, notebook, machine, say)
@@ -81,21 +92,20 @@ def _observe(
 
 def _judge(member: type[Experiment], notebook: Path, machine: dict[str, Any]) -> Note:
     """Judge what the notebook holds and note the finding."""
-    observations = {
-        note.unit: note.content
-        for note in read_notes(notebook)
-        if note.type == "observation" and note.experiment == member.reads
-    }
+    notes = [n for n in read_notes(notebook) if n.type == "observation" and n.experiment == member.reads]
+    observations = {note.unit: note.content for note in notes}
     finding = member().judge(observations) if observations else Finding(None, "nothing was observed")
+    whole = set(experiments.get(member.reads)().units(False)) <= observations.keys()
     content = {
         "title": member.title,
         "target": member.target,
-        "met": finding.met,
+        # A part of the units can miss a target, never meet it.
+        "met": finding.met if whole or finding.met is not True else None,
         "found": finding.found,
         "rows": [dict(row) for row in finding.rows],
         "units": len(observations),
     }
-    note = Note("finding", member.name, "", timestamp(), machine, 0.0, content)
+    note = Note("finding", member.name, "", timestamp(), notes[-1].machine if notes else machine, 0.0, content)
     append(notebook, note)
     return note
 

@@ -51,7 +51,7 @@ def has_message(receiver: Connection, process: BaseProcess, timeout_s: float) ->
             that the worker forked holds the other end.
     """
     ready = wait([receiver, process.sentinel], timeout_s)
-    if ready and receiver not in ready:
+    if ready and receiver not in ready and not receiver.poll(0):  # it may have sent between the two looks
         raise EOFError
     return bool(ready)
 

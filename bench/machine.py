@@ -28,8 +28,7 @@ def describe_machine(
     except EOFError:
         process.join()
         raise BenchError(
-            f"worker process must start, got exit code {process.exitcode} while importing torch. "
-            "Run `python -c 'import torch'` to see why."
+            f"worker process must start, got exit code {process.exitcode}. Run `python -c 'import torch'` to see why."
         ) from None
     process.join()
     if description.problem is not None:

@@ -16,6 +16,8 @@ from typing import Any, Literal
 
 from bench.errors import OutputError
 
+LOCAL = Path("results/soundness.jsonl")
+"""The notebook of this machine; not committed."""
 PUBLISHED = Path("results/published/soundness.jsonl")
 """The committed notebook."""
 
@@ -83,8 +85,10 @@ def latest_findings(path: Path) -> list[Note]:
     return [latest[name] for name in sorted(latest)]
 
 
-def published_notebook() -> Path | None:
-    """The committed notebook of the checkout that holds this package; None outside one."""
+def present_notebook() -> Path | None:
+    """This machine's notebook; else the committed one of the checkout that holds this package; None outside one."""
+    if LOCAL.exists():
+        return LOCAL
     path = Path(str(resources.files("bench"))).parent / PUBLISHED
     return path if path.exists() else None
 

@@ -171,7 +171,7 @@ class Memory(_Model):
     vm_hwm_bytes: int | None = Field(default=None, ge=0)
     """CPU: growth of the resident high-water mark in a fresh process, a cross-check; null if not asked for."""
     excluded_bytes: dict[str, NonNegativeInt] = {}
-    """What the harness itself holds and no column counts, by name: flush buffers, graph pools."""
+    """What the harness itself holds, by name: flush buffers, graph pools. Only ``device_used_bytes`` counts it."""
 
 
 class Sampled(_Model):

@@ -46,13 +46,16 @@ def replicate(
                     timed[record.implementation].append(record)
                     continue
                 first = timed.pop(record.implementation)[0]
+                agreement = None if record.status in ("unsupported", "unavailable") else first.agreement
+                if agreement is not None and record.status == "incorrect":
+                    agreement = agreement.model_copy(update={"passed": False})
                 yield make_record(
                     by_name[record.implementation],
                     record.device,
                     record.implementation_version,
                     record.status,
                     f"{record.reason} (in process {count + 1}; {count} before it measured)",
-                    agreement=first.agreement,
+                    agreement=agreement,
                     notes=first.notes,
                 )
             count += 1

@@ -262,6 +262,7 @@ class Rung:
                 failures[name] = "error", f"no round counted: {taken.discard_reason}"
                 continue
             cells[name].telemetry, taken.throttle_doubt = telemetry, doubt
+            cells[name].excluded_bytes |= setting.clock.excluded_bytes()
             cells[name].others = [self._under(clock, cells[name]) for clock in setting.other_clocks]
             failed = self._attempt(cells[name], partial(self._still_computes, cells[name]))
             if failed is None and setting.energy:

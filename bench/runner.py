@@ -19,15 +19,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.cell import make_record
-from bench.doctor import View, diagnose, fatal_reason
+from bench.conditions import refuse_other_conditions, refuse_worthless
+from bench.doctor import View, diagnose
 from bench.environment import read_environment
-from bench.errors import BenchError, UsageError
+from bench.errors import BenchError
 from bench.implementation import implementations
 from bench.lifeline import end_worker, has_message, how_it_ended
 from bench.machine import describe_machine
 from bench.memory_check import cross_checked
 from bench.problem import Problem
-from bench.record import SCHEMA_VERSION, Diagnosis, Record, RunEnd, RunHeader, Status, cell_key
+from bench.record import SCHEMA_VERSION, Record, RunEnd, RunHeader, Status, cell_key
 from bench.replicates import replicate
 from bench.results import Run, RunWriter, new_run_id, timestamp
 from bench.server import worker_context
@@ -106,13 +107,18 @@ def run(request: Request, listener: Listener) -> Path:
     request.sweep(request.device or "cpu")  # a mistake in it is found before torch is even imported
     diagnoses = diagnose(request.device, request.allocator, View(results=request.output))
     if request.timed:
-        _refuse_worthless(diagnoses)
+        refuse_worthless(diagnoses)
     run_id = new_run_id()
     with RunWriter(request.output, run_id) as writer:
         try:
             machine = describe_machine(request.device, request.allocator, request.load, _ceilings(request))
             sweep = request.sweep(machine.device)
             cases, left_out = plan(sweep, request.selection, machine.device)
+            environment = read_environment(
+                machine.device_name, request.allocator, machine.threads, machine.build, machine.float32_products
+            )
+            if request.timed and request.resume is not None:
+                refuse_other_conditions(request.resume.header.environment, environment)
         except BaseException:
             writer.discard()
             raise
@@ -128,9 +134,7 @@ def run(request: Request, listener: Listener) -> Path:
                 sweep_title=sweep.title,
                 sweep_prose=sweep.prose,
                 cells=len(cases),
-                environment=read_environment(
-                    machine.device_name, request.allocator, machine.threads, machine.build, machine.float32_products
-                ),
+                environment=environment,
                 ceilings=machine.ceilings,
                 diagnoses=tuple(found for found in diagnoses if found.level != "fine"),
                 left_out=left_out,
@@ -151,13 +155,6 @@ def _ceilings(request: Request) -> Ceiling:
     return "quick" if request.sweep(request.device or "cpu").quick_ceilings else "full"
 
 
-def _refuse_worthless(diagnoses: Sequence[Diagnosis]) -> None:
-    """Stop before anything is measured where no number would mean anything."""
-    fatal = fatal_reason(diagnoses)
-    if fatal is not None:
-        raise UsageError(f"machine must allow a measurement, got {fatal} `attention-bench doctor` shows all.")
-
-
 class _Session:
     """One run under way."""
 
@@ -176,8 +173,11 @@ class _Session:
         self.spared: set[Problem] = set()
         """Problems during whose preparation for all implementations a worker died once."""
         earlier = [] if request.resume is None else request.resume.records
-        self.kept = {record.cell_key: record for record in reversed(earlier) if record.status in FINAL}
+        self.kept = {record.cell_key: record for record in reversed(earlier) if self._is_final(record)}
         """Cells of earlier runs by key; the newest, which stand first, win."""
+        taken = [record.measurement for record in self.kept.values() if record.measurement is not None]
+        self.first_process = 1 + max((process for m in taken for process in m.processes), default=-1)
+        """Number of the first process of this run: rows of an earlier one were not interleaved with ours."""
         self.interrupts = 0
         self.processes = 0
         self.statuses: Counter[str] = Counter()
@@ -210,6 +210,17 @@ class _Session:
             self.listener.note("time budget used up; --resume measures the rest")
         if outcome == "interrupted":
             raise Interrupted(f"interrupted; {sum(self.statuses.values())} finished cells are in {self.writer.path}")
+
+    def _is_final(self, record: Record) -> bool:
+        """Whether a cell of an earlier run need not be tried again: nothing that was asked for is missing."""
+        measured = record.measurement
+        return record.status in FINAL and (
+            measured is None
+            or (
+                len(set(measured.processes)) >= self.sampling.processes[0]
+                and (measured.energy is not None or not self.request.energy)
+            )
+        )
 
     def _settled(self, case: Case) -> bool:
         """Write the record of a case that need not be tried: taken over, or predicted not to fit."""
@@ -264,7 +275,7 @@ class _Session:
                 device=self.machine.device,
                 device_name=self.machine.device_name,
                 plan=self.sampling,
-                process=number,
+                process=self.first_process + number,
                 seed=self.request.seed + self.processes,
                 log=logs / f"worker-{self.processes}.log",
                 load=self.request.load,

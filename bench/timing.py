@@ -40,7 +40,7 @@ class SamplingPlan:
     max_calls: int = 1000
     """Calls in one block at most, however fast they are."""
     warmup_ns: int = 30_000_000
-    """Warm-up of each arm lasts at least this long,"""
+    """Warm-up of each arm lasts at least this long, or ``max_calls`` calls,"""
     warmup_calls: int = 2
     """and at least this many calls."""
     longest_warmup_ns: int = 0

@@ -22,6 +22,7 @@ from bench.ceilings import measure_ceilings
 from bench.clocks import clocks_for, overhead_ns
 from bench.environment import available_memory_bytes
 from bench.errors import Unavailable
+from bench.faults import recovered
 from bench.implementation import Implementation, implementations
 from bench.lifeline import end_with_parent
 from bench.nvml import cuda_identity
@@ -151,6 +152,9 @@ def work(task: Task, connection: Connection, marker: Marker, stop: Any) -> None:
             marker.set(RESTART)
             return
         gc.collect()
+        if task.device == "cuda" and not recovered():  # a capture that failed can leave the allocator unusable
+            marker.set(RESTART)
+            return
     connection.send(None)
     del padding
 
@@ -182,7 +186,13 @@ def describe(device: str | None, load: tuple[Path, ...], ceilings: Ceiling, conn
 
 
 def _measured_ceilings(device: str, ceilings: Ceiling) -> Ceilings | None:
-    return None if ceilings == "none" else measure_ceilings(device, list(DTYPE_BYTES), quick=ceilings == "quick")
+    """None if they were not asked for, or the device has no room for them now."""
+    if ceilings == "none":
+        return None
+    try:
+        return measure_ceilings(device, list(DTYPE_BYTES), quick=ceilings == "quick")
+    except (RuntimeError, MemoryError):
+        return None
 
 
 def _rungs(cases: tuple[Case, ...]) -> Iterator[tuple[int, list[Case]]]:

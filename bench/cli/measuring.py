@@ -244,7 +244,7 @@ def frontier(
     stored = [record for name in records for record in read_run(find_run(name, results)).records]
     rows = []
     for name in planned_implementations(_selection(filters), device, skip=("flex", "naive_compiled")):
-        predicted = predict(name, problem, limit_bytes, stored)
+        predicted = predict(name, problem, limit_bytes, stored, device)
         found = find_limit(
             name,
             lambda length: at_length(problem, length),

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from bench.cli._shared import app, say
-from bench.notebook import PUBLISHED
+from bench.notebook import LOCAL
 from bench.tables import Format, write_rows
 
 
@@ -21,7 +21,7 @@ def soundness(
     unit: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     time_budget: str | None = None,
     judge: Annotated[bool, Parameter(negative="")] = False,
-    notebook: Path = PUBLISHED,
+    notebook: Path = LOCAL,
     format: Format = "table",
 ) -> int:
     """Prove the harness itself: false alarms on identical code, power, coverage, agreement, exact bytes.

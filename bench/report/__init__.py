@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.errors import NothingSelectedError, OutputError
-from bench.notebook import Note, latest_findings, published_notebook
+from bench.notebook import Note, latest_findings, present_notebook
 from bench.plots import Drawing, Reading, draw_all, save
 from bench.report.cells import cell_table, reasons, status_counts
 from bench.report.findings import findings
@@ -107,7 +107,7 @@ def summary_text(runs: Sequence[Run], notebook: Path | None = None) -> str:
 
 def _notes(notebook: Path | None) -> list[Note]:
     """The latest findings of a soundness notebook; none where there is none."""
-    path = notebook or published_notebook()
+    path = notebook or present_notebook()
     return [] if path is None else latest_findings(path)
 
 

@@ -23,7 +23,7 @@ class Order:
 
     name: ClassVar[str] = "e10_order"
     title: ClassVar[str] = "Does the order of the arms matter?"
-    target: ClassVar[str] = "median |log ratio| of identical arms in random order below 0.3 %"
+    target: ClassVar[str] = "median log ratio of identical arms in random order within 0.3 % of 0"
     reads: ClassVar[str] = "e10_order"
 
     def units(self, quick: bool) -> list[str]:

@@ -70,6 +70,8 @@ class Cost:
         if what == "full":
             start = time.perf_counter()
             found = compare_pairs([PAIR], folder=context.folder, seed=int(number), plan=FULL)[PAIR.name]
+            if found.error is not None:
+                raise BenchError(f"{PAIR.name} must be measured, got {found.error}. Run again to repeat it.")
             return {"wall_s": time.perf_counter() - start, "estimates": found.estimates}
         need_pyperf()
         return {arm: _pyperf(int(number), context) for arm in ("a", "b")}

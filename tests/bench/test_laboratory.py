@@ -47,6 +47,9 @@ class Members:
     def items(self):
         return [("e01_counting", Counting), ("e02_reader", Reader)]
 
+    def get(self, name):
+        return dict(self.items())[name]
+
     def names(self):
         return [name for name, _ in self.items()]
 
@@ -131,3 +134,18 @@ def test_a_notebook_that_cannot_be_written_is_an_error(notebook, tmp_path):
     (tmp_path / "published").write_text("a file where a folder should be")
     with pytest.raises(OutputError, match="notebook must be writable"):
         run(notebook)
+
+
+def test_a_part_of_the_units_never_meets_a_target(notebook, monkeypatch):
+    monkeypatch.setattr(Counting, "judge", lambda self, observations: Finding(True, "all is well"))
+    assert run(notebook, quick=True)[0]["e01_counting"]["met"] is None
+    assert run(notebook)[0]["e01_counting"]["met"] is True
+
+
+def test_units_of_another_machine_are_told_and_stay_theirs(notebook, monkeypatch):
+    monkeypatch.setattr(laboratory, "_machine", lambda: {"cpu": "theirs", "cores": 64, "torch": "1", "commit": "a"})
+    run(notebook)
+    monkeypatch.setattr(laboratory, "_machine", lambda: {"cpu": "ours", "cores": 2, "torch": "1", "commit": "b"})
+    _, said = run(notebook)
+    assert any("3 of 3 units" in text and "another machine" in text for text in said)
+    assert latest_findings(notebook)[0].machine["cpu"] == "theirs"

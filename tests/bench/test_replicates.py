@@ -105,3 +105,21 @@ def test_a_stop_keeps_what_was_measured_and_flags_it(after):
 
 def test_nothing_from_the_first_process_means_nothing_at_all():
     assert list(replicate([Case(PROBLEM, "a")], lambda cases, calls, number: [], (6, 12), lambda: True)) == []
+
+
+def test_a_later_process_that_cannot_or_is_wrong_keeps_no_agreement_that_contradicts_it():
+    unsupported = Processes({"a": 1000, "b": 2000}, fails={("b", 2): ("unsupported", "the library gave up")})
+    assert outcome(unsupported)["b"].agreement is None
+    stale = Processes({"a": 1000, "b": 2000})
+
+    def wrong(cases, calls, number):
+        for record in Processes.__call__(stale, cases, calls, number):
+            if record.implementation == "b" and number == 2:
+                failed = AGREES.model_copy(update={"passed": False})
+                yield make_record(cases[1], "cpu", "1", "incorrect", "stale", agreement=failed)
+            else:
+                yield record
+
+    records = {r.implementation: r for r in replicate([Case(PROBLEM, n) for n in "ab"], wrong, (6, 12), lambda: False)}
+    assert records["b"].status == "incorrect"
+    assert records["b"].agreement.passed is False

@@ -269,3 +269,45 @@ def test_two_runs_in_the_same_second_are_two_files(tmp_path):
     for process in both:
         process.communicate()
     assert len(list(tmp_path.glob("*.jsonl"))) == 2
+
+
+def test_a_resumed_run_takes_over_times_of_the_same_conditions_alone_and_pairs_none_of_them(tmp_path):
+    words = ["measure", "--sweep", "smoke", "--set", "seqlen=64", "-p", "full", "-o", tmp_path]
+    assert bench(*words, "-i", "^naive$").returncode == 0
+    refused = bench(*words, "--resume", "auto", "--allocator", "default")
+    assert refused.returncode == 2
+    assert "allocator 'warm', now 'default'" in refused.stderr
+    assert len(list(tmp_path.glob("*.jsonl"))) == 1
+    assert bench(*words, "--resume", "auto", "-i", "^naive$|sdpa_math").returncode == 0
+    run = read_run(sorted(tmp_path.glob("*.jsonl"))[-1])
+    by_name = {r.implementation: r.measurement for r in run.records if r.status == "ok"}
+    assert set(by_name) == {"naive", "sdpa_math"}
+    assert not set(by_name["naive"].processes) & set(by_name["sdpa_math"].processes)
+
+
+@pytest.mark.parametrize(("processes", "energy", "final"), [(6, False, True), (2, False, False), (6, True, False)])
+def test_a_cell_that_lacks_what_was_asked_for_is_tried_again(processes, energy, final):
+    from types import SimpleNamespace
+
+    from bench.cell import make_record
+    from bench.problem import Problem
+    from bench.record import Agreement, Measurement
+    from bench.runner import _Session
+    from bench.sweep import Case
+    from bench.timing import FULL
+
+    measurement = Measurement(
+        samples_ns=(1,) * processes,
+        calls_per_sample=1,
+        processes=tuple(range(processes)),
+        clock="perf_counter",
+        first_call_ns=1,
+        prepare_ns=1,
+        memory=None,
+    )
+    agreement = Agreement(passed=True, tensors={})
+    record = make_record(
+        Case(Problem(seqlen=8), "naive"), "cpu", "1", "ok", None, agreement=agreement, measurement=measurement
+    )
+    session = SimpleNamespace(sampling=FULL, request=SimpleNamespace(energy=energy))
+    assert _Session._is_final(session, record) is final
