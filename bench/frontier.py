@@ -38,6 +38,8 @@ def predict(
 ) -> Prediction:
     """The longest length of ``problem`` whose inputs, mask tensors and peak fit into ``limit_bytes``.
 
+    An implementation's own law knows no mask tensors; a law fitted to stored peaks does.
+
     Args:
         implementation: name.
         problem: gives everything but the length.
@@ -66,7 +68,7 @@ def predict(
         peak = member.predicted_peak_bytes(longer, device)
         return None if peak is None else peak + longer.input_bytes
 
-    return _prediction(implementation, own, limit_bytes, "its own law, without mask tensors")
+    return _prediction(implementation, own, limit_bytes, "its own law")
 
 
 def at_length(problem: Problem, length: int) -> Problem:

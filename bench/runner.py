@@ -267,7 +267,7 @@ class _Session:
             number: which replicate this is; stored with each sample.
             logs: folder for what the workers print.
         """
-        outstanding = dict(enumerate(ladder))
+        outstanding, process = dict(enumerate(ladder)), self.first_process + number
         while outstanding and not self._stopped():
             indices, spared = list(outstanding), len(self.spared)
             task = Task(
@@ -275,7 +275,7 @@ class _Session:
                 device=self.machine.device,
                 device_name=self.machine.device_name,
                 plan=self.sampling,
-                process=self.first_process + number,
+                process=process,
                 seed=self.request.seed + self.processes,
                 log=logs / f"worker-{self.processes}.log",
                 load=self.request.load,
@@ -284,6 +284,9 @@ class _Session:
                 calls=None if calls is None else dict(calls),
             )
             self.processes += 1
+            process += self.sampling.processes[
+                -1
+            ]  # the next one goes on with other cells: none of them is paired with these
             for position, record in self._drive(task):
                 yield record
                 del outstanding[indices[position]]

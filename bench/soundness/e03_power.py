@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any, ClassVar
@@ -77,6 +77,8 @@ class Power:
                 "injected_percent": round(100 / EVERY[size], 2),
                 "verdicts": count,
                 "regressed_percent": round(100 * share, 1),
+                "idle": _found(verdicts, loaded=False),
+                "under_load": _found(verdicts, loaded=True),
                 "improved": sum(v == "IMPROVED" for _, v, _ in verdicts),
                 "unclear": sum(v == "UNCLEAR" for _, v, _ in verdicts),
                 "median_estimate_off_points": round(off, 2),
@@ -89,9 +91,13 @@ class Power:
             enough &= count >= 60
             if share < WANTED.get(size, 0.0) or abs(off) > POINTS:
                 wrong.append(size)
-        parts = [
-            f"+{row['injected_percent']:g} % in {row['regressed_percent']:g} % of {row['verdicts']}" for row in rows
-        ]
+        parts = [f"+{r['injected_percent']:g} % in {r['idle']} idle and {r['under_load']} under load" for r in rows]
         sizes = ", ".join(f"{row['median_estimate_off_points']:+.2f}" for row in rows)
         found_text = f"REGRESSED at {', '.join(parts)}; median estimates off by {sizes} points"
         return Finding(False if wrong else (True if enough else None), found_text, rows)
+
+
+def _found(verdicts: Sequence[tuple[bool, str, float]], *, loaded: bool) -> str:
+    """How many of the verdicts on an idle or on a busy machine found the slow-down."""
+    part = [verdict for busy, verdict, _ in verdicts if busy == loaded]
+    return f"{sum(verdict == 'REGRESSED' for verdict in part)} of {len(part)}"
