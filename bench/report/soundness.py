@@ -75,6 +75,7 @@ def _rules(notes: Sequence[Note]) -> tuple[list[str], list[list[str]]]:
     """Every rule with its false alarms on identical code, and the share of real slow-downs that it finds."""
     alarms = _by_rule(notes, FALSE_ALARMS)
     power = [row for note in notes if note.experiment == POWER for row in note.content.get("rows", ())]
+    power = [row for row in power if row.get("blocks") == power[0].get("blocks")]
     if not alarms:
         return [], []
     heads = ["rule", "identical code called changed", "at most (95 %)"]

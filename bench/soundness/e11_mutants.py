@@ -137,7 +137,7 @@ def _same(rounds: Callable[[int, float], Rounds]) -> dict[str, Observation]:
 def _more(rounds: Callable[[int, float], Rounds]) -> dict[str, Observation]:
     """Observations of E3 as this harness would make them."""
     return {
-        "repeat-00/problem-0": _observation(
+        "short-00": _observation(
             {
                 f"+{percent} % cell-{i}": _kept(rounds, 100 * i + 7, 1 / every)
                 for percent, every in EVERY.items()

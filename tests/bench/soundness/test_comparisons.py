@@ -98,10 +98,10 @@ def test_e02_needs_whole_batches():
     assert WholeSuite().units(quick=False) == []
 
 
-def power(found):
+def power(found, kind="short"):
     """Sixty verdicts per size; ``found`` maps a size to the percentage that was measured."""
     return {
-        f"repeat-{repeat:02d}/problem-0": observation(
+        f"{kind}-{repeat:02d}": observation(
             {f"+{size} % cell-{cell}": kept(found(size), seed=repeat) for size in EVERY for cell in range(4)},
             loaded=repeat % 2 == 1,
         )
@@ -127,6 +127,21 @@ def test_e03_is_met_where_the_injected_size_is_found():
 )
 def test_e03_is_missed_where_it_is_not(found):
     assert Power().judge(power(found)).met is False
+
+
+def test_e03_shows_long_blocks_and_holds_no_target_against_them():
+    found, missed = power(lambda size: 100 / EVERY[size]), power(lambda size: 0.0, kind="repeat")
+    finding = Power().judge(found | missed)
+    assert finding.met is True
+    assert [row["regressed_percent"] for row in finding.rows] == [0, 100, 100, 100, 0, 0, 0, 0]
+    assert {row["blocks"] for row in finding.rows[4:]} == {"4 ms and more, no target"}
+    assert Power().judge(missed).met is None
+    assert {unit.split("-")[0] for unit in Power().units(quick=False)} == {"short", "repeat"}
+
+
+def test_e03_needs_sixty_verdicts_of_each_size():
+    few = dict(list(power(lambda size: 100 / EVERY[size]).items())[:14])
+    assert Power().judge(few).met is None
 
 
 @pytest.mark.parametrize(("more", "same_", "met"), [(3.0, 0.0, True), (3.0, 2.0, False), (0.0, 0.0, False)])
