@@ -10,7 +10,8 @@ from math import comb
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bench.record import Ceilings, Measurement, Record, Sampled
+from bench.header import Ceilings
+from bench.record import Measurement, Record, Sampled
 from bench.results import Run
 from bench.units import ns_to_ms, significant
 from bench.verdicts import Verdict, paired_estimates, two_looks

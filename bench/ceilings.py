@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from bench.environment import available_memory_bytes
-from bench.record import Bandwidth, Ceilings
+from bench.header import Bandwidth, Ceilings
 
 if TYPE_CHECKING:
     import torch

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bench.doctor import fatal_reason
 from bench.errors import UsageError
-from bench.record import Diagnosis, Environment
+from bench.header import Diagnosis, Environment
 
 CONDITIONS = ("cpu", "cores", "device", "allocator", "torch_threads", "torch_build")
 """Fields of the environment that must be as they were for an earlier run to be resumed."""

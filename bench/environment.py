@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench import nvml
 from bench.errors import Unavailable
-from bench.record import Environment, Gpu
+from bench.header import Environment, Gpu
 
 ALLOWED_VARIABLES = (
     "CI",

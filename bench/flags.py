@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from bench.header import Ceilings
 from bench.problem import Problem
-from bench.record import Ceilings, Flag
+from bench.record import Flag
 from bench.timing import Samples
 from bench.units import ns_to_s
 

@@ -26,8 +26,6 @@ import hashlib
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     FiniteFloat,
     JsonValue,
@@ -36,6 +34,8 @@ from pydantic import (
     model_validator,
 )
 
+from bench.header import RunEnd, RunHeader
+from bench.model import Model
 from bench.problem import Problem
 
 SCHEMA_VERSION = 2
@@ -79,13 +79,7 @@ _COUPLING: dict[str, tuple[str, str, str]] = {
 }
 
 
-class _Model(BaseModel):
-    """Frozen, closed, documented field by field; NaN and infinity have no place in a results file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
-
-
-class TensorError(_Model):
+class TensorError(Model):
     """How far one tensor is from the float64 reference."""
 
     max_abs: FiniteFloat | None
@@ -104,7 +98,7 @@ class TensorError(_Model):
     """``rmse`` over that of the naive arithmetic in the same dtype on the same inputs; null if unknown."""
 
 
-class CheckResult(_Model):
+class CheckResult(Model):
     """What one structured check saw."""
 
     passed: bool
@@ -119,18 +113,18 @@ class CheckResult(_Model):
     """What was wrong, where a number does not say it."""
 
 
-class Agreement(_Model):
+class Agreement(Model):
     """Whether the implementation computes the right function, before any time may exist."""
 
     passed: bool
     """True if every judged tensor is within its limit and every entry is finite where it should be."""
     tensors: dict[str, TensorError]
     """Errors by tensor name: ``out``, ``lse``, ``dq``, ``dk``, ``dv``."""
-    missing: dict[str, str] = {}
+    missing: dict[str, str] = Field(default_factory=dict)
     """Tensors that the implementation does not return, with the reason."""
-    checks: dict[str, CheckResult] = {}
+    checks: dict[str, CheckResult] = Field(default_factory=dict)
     """Structured checks by name: needle, block mass, row sums and so on."""
-    rows: dict[str, TensorError] = {}
+    rows: dict[str, TensorError] = Field(default_factory=dict)
     """Errors of ``out`` over ``valid`` and ``padded`` queries apart, for self-attention with padding."""
     deterministic: bool | None = None
     """Whether a repeated call gave the same bits, on the certificate problem; null if it could not be tried."""
@@ -142,7 +136,7 @@ class Agreement(_Model):
     """Attention operators that were dispatched in the verified call: the receipt."""
 
 
-class Memory(_Model):
+class Memory(Model):
     """Peak memory of one call, from a run of its own; inputs and mask tensors are not part of it."""
 
     peak_bytes: int = Field(ge=0)
@@ -170,11 +164,11 @@ class Memory(_Model):
     """CUDA: memory in use on the whole device after the call, by anybody; never compared."""
     vm_hwm_bytes: int | None = Field(default=None, ge=0)
     """CPU: growth of the resident high-water mark in a fresh process, a cross-check; null if not asked for."""
-    excluded_bytes: dict[str, NonNegativeInt] = {}
+    excluded_bytes: dict[str, NonNegativeInt] = Field(default_factory=dict)
     """What the harness itself holds, by name: flush buffers, graph pools. Only ``device_used_bytes`` counts it."""
 
 
-class Sampled(_Model):
+class Sampled(Model):
     """Samples of the same calls under another clock protocol."""
 
     clock: str
@@ -198,7 +192,7 @@ class Sampled(_Model):
         return self
 
 
-class Telemetry(_Model):
+class Telemetry(Model):
     """What sensors said over a window. Each reading stands alone; one that is null has its reason."""
 
     device: str
@@ -207,7 +201,7 @@ class Telemetry(_Model):
     """Length of the window."""
     readings: dict[str, FiniteFloat | bool | str | None]
     """By name, ending in the unit: ``sm_clock_mhz``, ``steal_share``, ``throttled_sw_power_cap`` and so on."""
-    reasons: dict[str, str] = {}
+    reasons: dict[str, str] = Field(default_factory=dict)
     """Why a reading is null, by name."""
 
     @model_validator(mode="after")
@@ -218,7 +212,7 @@ class Telemetry(_Model):
         return self
 
 
-class Energy(_Model):
+class Energy(Model):
     """Energy of one call, from a window of its own that is long against the meter's updates."""
 
     joules_per_call: FiniteFloat | None
@@ -243,7 +237,7 @@ class Energy(_Model):
         return self
 
 
-class Measurement(_Model):
+class Measurement(Model):
     """Raw samples of one cell. Latency of sample ``i`` is ``samples_ns[i] / calls_per_sample``."""
 
     samples_ns: tuple[NonNegativeInt, ...] = Field(min_length=1)
@@ -286,7 +280,7 @@ class Measurement(_Model):
         return self
 
 
-class Flag(_Model):
+class Flag(Model):
     """A doubt about a measured cell; its status stays ``ok``."""
 
     name: FlagName
@@ -295,7 +289,7 @@ class Flag(_Model):
     """What was seen."""
 
 
-class Record(_Model):
+class Record(Model):
     """One cell: a problem, an implementation, and what became of them."""
 
     type: Literal["cell"] = "cell"
@@ -326,7 +320,7 @@ class Record(_Model):
     """Errors against the float64 reference."""
     measurement: Measurement | None = None
     """Times and memory; exists only if the agreement passed."""
-    notes: dict[str, JsonValue] = {}
+    notes: dict[str, JsonValue] = Field(default_factory=dict)
     """What the implementation says of this call, for example its block size."""
     verify_s: FiniteFloat = Field(default=0.0, ge=0)
     """Seconds spent verifying this cell (its share of the reference included)."""
@@ -357,147 +351,6 @@ def cell_key(problem: Problem, implementation: str, version: str | None, device:
     """Hash that identifies a cell across runs."""
     text = "\n".join((problem.key, implementation, version or "", device))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-class Bandwidth(_Model):
-    """One measured bandwidth."""
-
-    kind: Literal["copy", "triad", "read"]
-    """Which operation: b = a (2 streams), c = a + s b (3), sum of a (1)."""
-    working_set_bytes: int = Field(gt=0)
-    """Bytes that the operation touches."""
-    threads: int | None
-    """Threads; null on a GPU."""
-    bytes_per_s: FiniteFloat = Field(gt=0)
-    """Read and written bytes over the best time."""
-
-
-class Ceilings(_Model):
-    """What the machine can do at most, measured at the start of the run, best of several."""
-
-    flop_per_s: dict[str, FiniteFloat]
-    """Best rate of matrix products by dtype: with all threads, unless the machine was so busy that one did more."""
-    bytes_per_s: FiniteFloat
-    """Best bandwidth, read and written bytes together, in or out of cache: nothing moves bytes faster."""
-    flop_per_s_one_thread: dict[str, FiniteFloat] = {}
-    """The same with one thread; empty on a GPU and in a quick measurement."""
-    memory_bytes_per_s: FiniteFloat | None = None
-    """Best bandwidth with a working set of at least four times the last cache; null in a quick measurement."""
-    bandwidth: tuple[Bandwidth, ...] = ()
-    """The curve behind the two figures; empty in a quick measurement."""
-    cache_bytes: int | None = None
-    """Size of the last cache (L2 on a GPU); null where nobody says."""
-    float32_products: str | None = None
-    """torch's setting during the measurement: ``highest`` is IEEE float32, the others allow TF32."""
-
-
-class Gpu(_Model):
-    """One visible GPU, through NVML."""
-
-    name: str
-    """Product name."""
-    uuid: str
-    """Identifier that survives re-ordering."""
-
-
-class Environment(_Model):
-    """The machine and the software that a run was made with."""
-
-    hostname: str
-    """Name of the machine."""
-    os: str
-    """Operating system and kernel."""
-    cpu: str
-    """Processor model."""
-    cores: int
-    """Cores this process may use."""
-    memory_bytes: int | None
-    """Physical memory."""
-    python: str
-    """Python version."""
-    packages: dict[str, str | None]
-    """Versions of the packages that matter; null where not installed."""
-    torch_threads: int | None
-    """Threads that torch uses within an operator."""
-    torch_build: str | None
-    """``cpu`` or the CUDA or ROCm version torch was built for."""
-    float32_products: str | None = None
-    """torch's setting for float32 matrix products: ``highest`` is IEEE float32, ``high`` and ``medium`` allow TF32."""
-    gpus: tuple[Gpu, ...] | None
-    """GPUs that NVML reports; null where it cannot be asked."""
-    gpus_reason: str | None
-    """Why ``gpus`` is null."""
-    device: str
-    """What the run measured on: ``cpu`` or a GPU's name."""
-    allocator: str
-    """``warm`` (memory is kept by the process) or ``default`` (glibc gives it back and faults it in anew)."""
-    variables: dict[str, str]
-    """Environment variables that change measurements; only names on the allow-list are ever read."""
-    git_commit: str | None
-    """Commit of the checkout the code was run from; null outside one."""
-    git_dirty: bool | None
-    """Whether that checkout had uncommitted changes."""
-
-
-class Diagnosis(_Model):
-    """One thing that ``doctor`` looked at."""
-
-    name: str
-    """What was looked at."""
-    level: Literal["fine", "note", "warning", "fatal"]
-    """``fatal``: a measurement here would be worthless, so none is made."""
-    seen: str
-    """What was seen."""
-    fix: str | None = None
-    """What to do about it; null where all is well."""
-
-
-class RunHeader(_Model):
-    """First line of a results file."""
-
-    type: Literal["run"] = "run"
-    """Kind of line."""
-    schema_version: int
-    """Version of this file's schema."""
-    run_id: str
-    """Name of the run and of its file."""
-    started_at: str
-    """ISO 8601, UTC."""
-    command: str
-    """The command line that repeats this run."""
-    sweep: str
-    """Name of the sweep."""
-    sweep_title: str
-    """One line on what the sweep is about."""
-    sweep_prose: str
-    """What the sweep is meant to show; printed in the report."""
-    cells: int
-    """Cells planned."""
-    left_out: dict[str, str] = {}
-    """Implementations that were not planned, with the reason."""
-    resumed_from: str | None = None
-    """Run whose valid cells were taken over instead of being measured again."""
-    environment: Environment
-    """Where it was measured."""
-    ceilings: Ceilings | None = None
-    """What that machine can do at most; null if it was not measured."""
-    diagnoses: tuple[Diagnosis, ...] = ()
-    """What would spoil a measurement here, as seen before the run; without what was fine."""
-
-
-class RunEnd(_Model):
-    """Last line of a results file; a file without one was interrupted."""
-
-    type: Literal["end"] = "end"
-    """Kind of line."""
-    ended_at: str
-    """ISO 8601, UTC."""
-    outcome: Literal["complete", "interrupted", "budget"]
-    """Whether all planned cells were done, the user stopped, or the time budget ran out."""
-    wall_s: FiniteFloat = Field(ge=0)
-    """Seconds from the start of measuring to its end."""
-    statuses: dict[str, int]
-    """Cells per status."""
 
 
 Line = Annotated[RunHeader | Record | RunEnd, Field(discriminator="type")]

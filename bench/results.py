@@ -20,7 +20,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from bench.errors import BenchError, OutputError
-from bench.record import SCHEMA_VERSION, Line, Record, RunEnd, RunHeader
+from bench.header import RunEnd, RunHeader
+from bench.record import SCHEMA_VERSION, Line, Record
 
 _LINE: TypeAdapter[Line] = TypeAdapter(Line)
 

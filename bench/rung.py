@@ -24,13 +24,14 @@ from bench.energy import energy_per_call
 from bench.errors import CaptureError, Unavailable, Unsupported
 from bench.faults import is_out_of_memory, recovered, synchronizer
 from bench.flags import impossible_flag, seconds_per_call
+from bench.header import Ceilings
 from bench.implementation import AttentionInputs, implementations
 from bench.inputs import make_inputs, place_inputs, poison
 from bench.numerics import agree, row_errors
 from bench.nvml import Identity
 from bench.probes import Probe, read_step
 from bench.problem import Problem
-from bench.record import Agreement, Ceilings, Record, Sampled, Status
+from bench.record import Agreement, Record, Sampled, Status
 from bench.reference import Reference, naive_yardstick, reference
 from bench.sweep import Case
 from bench.telemetry import Recorder

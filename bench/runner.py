@@ -23,12 +23,13 @@ from bench.conditions import refuse_other_conditions, refuse_worthless
 from bench.doctor import View, diagnose
 from bench.environment import read_environment
 from bench.errors import BenchError
+from bench.header import RunEnd, RunHeader
 from bench.implementation import implementations
 from bench.lifeline import end_worker, has_message, how_it_ended
 from bench.machine import describe_machine
 from bench.memory_check import cross_checked
 from bench.problem import Problem
-from bench.record import SCHEMA_VERSION, Record, RunEnd, RunHeader, Status, cell_key
+from bench.record import SCHEMA_VERSION, Record, Status, cell_key
 from bench.replicates import replicate
 from bench.results import Run, RunWriter, new_run_id, timestamp
 from bench.server import worker_context

@@ -23,12 +23,12 @@ from bench.clocks import clocks_for, overhead_ns
 from bench.environment import available_memory_bytes
 from bench.errors import Unavailable
 from bench.faults import recovered
+from bench.header import Ceilings
 from bench.implementation import Implementation, implementations
 from bench.lifeline import end_with_parent
 from bench.nvml import cuda_identity
 from bench.probes import probe_for
 from bench.problem import DTYPE_BYTES
-from bench.record import Ceilings
 from bench.registry import load_file
 from bench.rung import SHARED, DeviceBrokenError, Rung, Setting
 from bench.sweep import Case

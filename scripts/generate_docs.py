@@ -14,25 +14,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.errors import BenchError
+from bench.header import Bandwidth, Ceilings, Diagnosis, Environment, Gpu, RunEnd, RunHeader
 from bench.implementation import Implementation, implementations
 from bench.masks import masks
 from bench.notebook import PUBLISHED, latest_findings
 from bench.problem import Problem
 from bench.record import (
     Agreement,
-    Bandwidth,
-    Ceilings,
     CheckResult,
-    Diagnosis,
     Energy,
-    Environment,
     Flag,
-    Gpu,
     Measurement,
     Memory,
     Record,
-    RunEnd,
-    RunHeader,
     Sampled,
     Telemetry,
     TensorError,

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from bench.header import Environment, RunEnd, RunHeader
 from bench.problem import Problem
-from bench.record import Agreement, Environment, Measurement, Memory, Record, RunEnd, RunHeader, TensorError
+from bench.record import Agreement, Measurement, Memory, Record, TensorError
 from bench.results import Run
 
 # No deadline: the machine may be busy. In CI the examples are the same in every run, elsewhere they vary.

@@ -14,7 +14,7 @@ from bench.doctor._gpu import GPU_CHECKS
 from bench.doctor._machine import MACHINE_CHECKS
 from bench.doctor._software import SOFTWARE_CHECKS
 from bench.doctor._view import View
-from bench.record import Diagnosis
+from bench.header import Diagnosis
 
 __all__ = ["View", "diagnose", "fatal_reason"]
 

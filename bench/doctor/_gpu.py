@@ -9,8 +9,8 @@ from typing import Any
 from bench import nvml, sensors
 from bench.doctor._view import Check, View, fine, found
 from bench.errors import Unavailable
+from bench.header import Diagnosis
 from bench.nvml import Board
-from bench.record import Diagnosis
 
 FIXES = {
     "nvidia-ml-py is not installed": "Run `pip install nvidia-ml-py`.",

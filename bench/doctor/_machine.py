@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from bench import procfs
 from bench.doctor._view import Check, View, fine, found
-from bench.record import Diagnosis
+from bench.header import Diagnosis
 from bench.units import format_bytes
 
 BUSY_SHARE = 0.25

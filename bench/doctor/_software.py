@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bench.doctor._view import Check, View, fine, found
 from bench.environment import ALLOCATORS
-from bench.record import Diagnosis
+from bench.header import Diagnosis
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 BINDING_VARIABLES = ("KMP_AFFINITY", "GOMP_CPU_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench import nvml, procfs
-from bench.record import Diagnosis
+from bench.header import Diagnosis
 
 Level = Literal["fine", "note", "warning", "fatal"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 
-from bench.record import Record, RunHeader
+from bench.header import RunHeader
+from bench.record import Record
 
 # Options that choose cells or concern the original run alone, with the number of values each takes.
 _DROPPED = {

@@ -115,7 +115,7 @@ def _rows(observations: Mapping[str, Observation], blocks: str) -> list[dict[str
             "improved": sum(verdict == "IMPROVED" for _, verdict in verdicts),
             "unclear": sum(verdict == "UNCLEAR" for _, verdict in verdicts),
             "median_estimate_off_points": round(median(off), 2),
-            "worst_estimate_off_points": round(max(off, key=abs), 2),
+            "worst_estimate_off_points": round(max(-min(off), max(off)), 2),
             "interval_covers_percent": round(100 * fmean(covers(kept, 1 + 1 / every) for *_, kept in stored), 1),
         }
         for rule in RIVALS:

@@ -7,23 +7,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from bench.header import Ceilings, Environment, RunEnd, RunHeader
 from bench.memory_law import naive_law_bytes
 from bench.notebook import Note
 from bench.problem import Problem
-from bench.record import (
-    SCHEMA_VERSION,
-    Agreement,
-    Ceilings,
-    CheckResult,
-    Environment,
-    Flag,
-    Measurement,
-    Memory,
-    Record,
-    RunEnd,
-    RunHeader,
-    TensorError,
-)
+from bench.record import SCHEMA_VERSION, Agreement, CheckResult, Flag, Measurement, Memory, Record, TensorError
 from bench.results import Run
 
 LENGTHS = (128, 176, 256, 368, 512, 720, 1024, 1456, 2048, 2896, 4096)

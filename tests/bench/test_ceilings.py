@@ -9,7 +9,7 @@ import torch
 
 from bench import ceilings
 from bench.ceilings import STREAMS, Stopwatch, cache_bytes, higher, measure_ceilings, summary, working_sets
-from bench.record import Bandwidth, Ceilings
+from bench.header import Bandwidth, Ceilings
 
 
 class Machine:

@@ -9,8 +9,9 @@ import pytest
 
 from bench.ceilings import measure_ceilings
 from bench.flags import few_samples_flag, impossible_flag, merged_flags, sample_flags
+from bench.header import Ceilings
 from bench.problem import Problem
-from bench.record import Ceilings, Flag
+from bench.record import Flag
 from bench.sweep import Case
 from bench.timing import Samples
 

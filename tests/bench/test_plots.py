@@ -8,9 +8,10 @@ import planted
 import pytest
 
 from bench.errors import OutputError
+from bench.header import Ceilings
 from bench.plots import Drawing, Plot, Reading, draw_all, plots, save
 from bench.plots._style import figure_style, printable, slug, styles
-from bench.record import Ceilings, Record
+from bench.record import Record
 
 NAMES = [
     "λ-попытка−2",

@@ -13,20 +13,10 @@ import planted
 import pytest
 
 from bench.errors import NothingSelectedError, OutputError
+from bench.header import Bandwidth, Ceilings, Diagnosis, RunHeader
 from bench.notebook import Note, append
 from bench.plots import Reading, draw_all
-from bench.record import (
-    Bandwidth,
-    Ceilings,
-    CheckResult,
-    Diagnosis,
-    Energy,
-    Record,
-    RunHeader,
-    Sampled,
-    Telemetry,
-    TensorError,
-)
+from bench.record import CheckResult, Energy, Record, Sampled, Telemetry, TensorError
 from bench.report import build_report, repeat_command, summary_text
 from bench.report.cells import MAX_ROWS, cell_table
 from bench.report.field import Field

@@ -7,8 +7,9 @@ from typing import get_args
 import planted
 import pytest
 
+from bench.header import Diagnosis
 from bench.plots import Reading
-from bench.record import Diagnosis, FlagName, Record
+from bench.record import FlagName, Record
 from bench.report import summary_text
 from bench.report.finding import Finding
 from bench.report.findings import MEANINGS, findings

@@ -12,8 +12,9 @@ import pytest
 
 from bench import results
 from bench.errors import OutputError
+from bench.header import RunEnd, RunHeader
 from bench.problem import Problem
-from bench.record import SCHEMA_VERSION, Record, RunEnd, RunHeader
+from bench.record import SCHEMA_VERSION, Record
 from bench.results import RunWriter, find_run, new_run_id, read_chain, read_run, timestamp
 
 Records = Callable[..., Record]
