@@ -23,7 +23,6 @@ VARIABLES: dict[str, str | None] = {
     "MALLOC_MMAP_THRESHOLD_": "65536",
     "MALLOC_TRIM_THRESHOLD_": "65536",
     "MALLOC_MMAP_MAX_": None,
-    "OMP_WAIT_POLICY": "PASSIVE",
 }
 """Environment variables that the process starts with; None takes one away."""
 

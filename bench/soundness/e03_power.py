@@ -14,7 +14,7 @@ from bench.soundness._batches import comparison, covers, observe_pairs, stored_p
 from bench.soundness._rivals import RIVALS, judged
 from bench.timing import FULL
 
-SHORT, LONG = 15, 7
+SHORT, LONG = 15, 2
 """Units of each kind."""
 CELLS = tuple(
     (Problem(seqlen_q=1, seqlen_k=seqlen_k, num_heads=1, mask="causal"), name)

@@ -80,7 +80,9 @@ def _take_turns(length: int, name: str, seed: int) -> list[tuple[int, int]]:
     workers = {}
     try:
         for setting in ("warm", "default"):
-            settings = dict.fromkeys(ALLOCATORS["warm"]) | worker_variables(setting)
+            # Two processes take turns: the threads of the one that waits must not spin while the other is timed.
+            asleep = {"OMP_WAIT_POLICY": "PASSIVE"}
+            settings = dict.fromkeys(ALLOCATORS["warm"]) | worker_variables(setting) | asleep
             workers[setting] = start(serve_blocks, length, name, settings=settings)
         for _, connection in workers.values():
             connection.recv()  # it is warm
