@@ -81,3 +81,13 @@ def test_nvml_that_is_not_installed_is_null_with_its_reason(monkeypatch):
 def test_a_real_absent_library_gives_a_reason():
     environment = read_environment("cpu", "warm", None, None)
     assert environment.gpus is not None or environment.gpus_reason.startswith("NVML")
+
+
+def test_waiting_threads_neither_sleep_at_once_nor_spin_for_long_unless_the_user_says_so(monkeypatch):
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    assert worker_variables("default") == {"GOMP_SPINCOUNT": "10000"}
+    for name, value in (("OMP_WAIT_POLICY", "active"), ("GOMP_SPINCOUNT", "5")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert worker_variables("default") == {}
