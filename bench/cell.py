@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.calls import Step
+from bench.case import Case
 from bench.cross_examination import cross_examine
 from bench.flags import few_samples_flag, impossible_flag, merged_flags, sample_flags, seconds_per_call
 from bench.implementation import Implementation
 from bench.probes import Reading
 from bench.record import Agreement, Energy, Flag, Measurement, Memory, Record, Sampled, Status, Telemetry
-from bench.sweep import Case
 from bench.timing import Samples
 
 FAULTS = ("missing_synchronisation", "uncaptured", "slowed_down", "unexplained")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench.implementation import implementations
-from bench.runner import Request
+from bench.request import Request
 from bench.sweep import ladders, plan
 from bench.units import format_bytes
 

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from bench.calls import differentiable, make_step
+from bench.case import Case
 from bench.errors import BenchError
 from bench.fresh_process import own_bytes, start
 from bench.implementation import implementations
@@ -23,7 +24,6 @@ from bench.inputs import make_inputs
 from bench.lifeline import end_worker, has_message
 from bench.record import Flag, Record
 from bench.registry import load_file
-from bench.sweep import Case
 
 CLEAR_REFS = Path("/proc/self/clear_refs")
 TOLERANCE_SHARE, TOLERANCE_BYTES = 0.02, 1 << 20

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.calls import Step, differentiable, make_step
+from bench.case import Arm, Pair
 from bench.clocks import Block, clocks_for, overhead_ns
 from bench.errors import BenchError
 from bench.implementation import implementations
 from bench.inputs import make_inputs, place_inputs
-from bench.problem import Problem
 from bench.registry import load_file
 from bench.server import worker_context
 from bench.timing import FULL, SamplingPlan, interleave
@@ -32,38 +32,6 @@ if TYPE_CHECKING:
 ARMS = ("a", "b")
 NEVER = 1 << 62
 """More calls than anybody makes."""
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One side of a comparison."""
-
-    problem: Problem
-    implementation: str
-    repeat_every: int = 0
-    """Real extra work: every so many calls, one more call. 20 adds exactly 5 %, in blocks of multiples of 20 calls."""
-    copies: int = 0
-    """Real extra work: after each call, copy the output this many times."""
-
-
-@dataclass(frozen=True)
-class Pair:
-    """What is compared: B against A."""
-
-    name: str
-    a: Arm
-    b: Arm
-
-    @property
-    def call_multiple(self) -> int:
-        """A block's calls must be a multiple of this for the extra work to be exact."""
-        return max(1, self.a.repeat_every, self.b.repeat_every)
-
-
-def same(problem: Problem, implementation: str) -> Pair:
-    """A pair of identical arms."""
-    arm = Arm(problem, implementation)
-    return Pair(f"{implementation} {problem.key}", arm, arm)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The record that flows from the measuring half to the reading half, and the rules it must keep.
 
-One line of a results file is one of three records: ``run`` (first), ``cell`` (one per problem and
-implementation), ``end`` (last). Raw samples are kept; medians, intervals, TFLOP/s and the like are computed
-on reading.
+One line of a results file is one of four records: ``run`` (first), ``cell`` (one per problem and
+implementation), ``evidence`` (for claims: what is no cell), ``end`` (last). Raw samples are kept; medians,
+intervals, TFLOP/s and the like are computed on reading.
 
 Status and contents are coupled, when a record is built and when it is read:
 
@@ -18,6 +18,7 @@ schema_version history:
     1  first version.
     2  other clocks, thread time, isolated blocks, telemetry and energy beside the samples; more memory columns;
        ceilings by thread count and working set; what ``doctor`` found.
+    3  lines of evidence beside the cells: paired comparisons and demonstrations.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ from pydantic import (
     model_validator,
 )
 
+from bench.evidence import Evidence
 from bench.header import RunEnd, RunHeader
 from bench.model import Model
 from bench.problem import Problem
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 Status = Literal[
     "ok",
@@ -353,9 +355,9 @@ def cell_key(problem: Problem, implementation: str, version: str | None, device:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-Line = Annotated[RunHeader | Record | RunEnd, Field(discriminator="type")]
+Line = Annotated[RunHeader | Record | Evidence | RunEnd, Field(discriminator="type")]
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of the three kinds of line, as checked in under ``results/schema.json``."""
+    """JSON Schema of the four kinds of line, as checked in under ``results/schema.json``."""
     return TypeAdapter(Line).json_schema(mode="serialization")

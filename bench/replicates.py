@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
+from bench.case import Case
 from bench.cell import make_record, merged_record
 from bench.record import Measurement, Record
-from bench.sweep import Case
 from bench.verdicts import decide, paired_estimates
 
 OneProcess = Callable[[Sequence[Case], Mapping[str, int] | None, int], Iterable[Record]]

@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,14 +20,15 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from bench.errors import BenchError, OutputError
+from bench.evidence import Evidence
 from bench.header import RunEnd, RunHeader
 from bench.record import SCHEMA_VERSION, Line, Record
 
 _LINE: TypeAdapter[Line] = TypeAdapter(Line)
 
-UPGRADES: dict[int, Callable[[Any], Any]] = {1: lambda line: line}
+UPGRADES: dict[int, Callable[[Any], Any]] = {1: lambda line: line, 2: lambda line: line}
 """schema_version -> function that turns a line (a dict) of that version into one of the next. Version 2 only added
-fields that may be absent."""
+fields that may be absent, version 3 only a kind of line."""
 
 
 def new_run_id(now: datetime | None = None) -> str:
@@ -113,6 +114,8 @@ class Run:
     """None if the run was interrupted hard or is still going on."""
     dropped_lines: int = 0
     """Unterminated last lines that were dropped: 0 or 1."""
+    evidence: Sequence[Evidence] = ()
+    """Paired comparisons and demonstrations."""
 
     @property
     def run_id(self) -> str:
@@ -157,11 +160,12 @@ def read_run(path: Path) -> Run:
     header, last = lines[0], lines[-1]
     end = last if isinstance(last, RunEnd) else None
     records = [line for line in lines if isinstance(line, Record)]
-    if not isinstance(header, RunHeader) or len(lines) != 1 + len(records) + (end is not None):
+    evidence = [line for line in lines if isinstance(line, Evidence)]
+    if not isinstance(header, RunHeader) or len(lines) != 1 + len(records) + len(evidence) + (end is not None):
         raise OutputError(
             f"results file must begin with a run line and hold one run, got {str(path)!r}. Is it a results file?"
         )
-    return Run(path=path, header=header, records=records, end=end, dropped_lines=1 if tail else 0)
+    return Run(path=path, header=header, records=records, end=end, dropped_lines=1 if tail else 0, evidence=evidence)
 
 
 def read_chain(path: Path) -> Run:
@@ -173,13 +177,15 @@ def read_chain(path: Path) -> Run:
         OutputError: if one of the files is no results file; one that is missing ends the chain.
     """
     run = read_run(path)
-    records, seen, earlier = list(run.records), {run.run_id}, run.header.resumed_from
+    records, evidence = list(run.records), list(run.evidence)
+    seen, earlier = {run.run_id}, run.header.resumed_from
     while earlier is not None and earlier not in seen and (path.parent / f"{earlier}.jsonl").is_file():
         seen.add(earlier)
         older = read_run(path.parent / f"{earlier}.jsonl")
         records += older.records
+        evidence += older.evidence
         earlier = older.header.resumed_from
-    return replace(run, records=records)
+    return replace(run, records=records, evidence=evidence)
 
 
 def find_run(name: str, folder: Path) -> Path:

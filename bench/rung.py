@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.calls import differentiable, make_step
+from bench.case import Case
 from bench.ceilings import higher, measure_ceilings
 from bench.cell import Cell, finished_record
 from bench.certificate import Certificate, attend_with, certificate_problem, certify, checks_reason
@@ -33,7 +34,6 @@ from bench.probes import Probe, read_step
 from bench.problem import Problem
 from bench.record import Agreement, Record, Sampled, Status
 from bench.reference import Reference, naive_yardstick, reference
-from bench.sweep import Case
 from bench.telemetry import Recorder
 from bench.throttle import ThrottleGuard
 from bench.timing import Samples, SamplingPlan, interleave

@@ -10,30 +10,31 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from bench.case import Case
 from bench.cell import make_record
 from bench.conditions import refuse_other_conditions, refuse_worthless
 from bench.doctor import View, diagnose
 from bench.environment import read_environment
-from bench.errors import BenchError
 from bench.header import RunEnd, RunHeader
 from bench.implementation import implementations
+from bench.inquiry import pursue
 from bench.lifeline import end_worker, has_message, how_it_ended
 from bench.machine import describe_machine
 from bench.memory_check import cross_checked
 from bench.problem import Problem
 from bench.record import SCHEMA_VERSION, Record, Status, cell_key
 from bench.replicates import replicate
-from bench.results import Run, RunWriter, new_run_id, timestamp
+from bench.request import Interrupted, Listener, Request
+from bench.results import RunWriter, new_run_id, timestamp
 from bench.server import worker_context
-from bench.sweep import Case, Selection, Sweep, ladders, plan
+from bench.sweep import Sweep, ladders, plan
 from bench.timing import FULL, SamplingPlan
 from bench.units import NS_PER_S, format_bytes
 from bench.worker import RESTART, SHARED, Ceiling, Description, Marker, Task, work
@@ -46,55 +47,6 @@ EXIT_S = 10.0
 """A worker that has sent all it had and does not end by itself within this is ended."""
 FINAL = ("ok", "verified", "incorrect", "unsupported", "unavailable")
 """Statuses that ``--resume`` takes over; the others are tried again."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """Everything that a run needs to know."""
-
-    sweep: Callable[[str], Sweep]
-    """The sweep for a device type: on a GPU a sweep may have a variant of its own."""
-    selection: Selection
-    command: str
-    """Command line that repeats the run; stored in its header."""
-    output: Path
-    """Folder of the results file."""
-    device: str | None = None
-    """``cpu`` or ``cuda``; None takes a GPU if torch sees one."""
-    allocator: str = "warm"
-    sampling: SamplingPlan | None = None
-    """None takes the default plan with the sweep's time per problem."""
-    timed: bool = True
-    """False verifies without timing."""
-    case_timeout_s: float = 120.0
-    """A single call, block or verification that takes longer is ended."""
-    time_budget_s: float | None = None
-    """Stop cleanly after this; None takes the sweep's own budget, if it has one."""
-    resume: Run | None = None
-    """Earlier run whose valid cells are taken over."""
-    load: tuple[Path, ...] = ()
-    energy: bool = False
-    """Whether to measure energy per call as well."""
-    seed: int = 0
-
-
-class Listener(Protocol):
-    """What is told of a run's progress; the command line draws it."""
-
-    def planned(self, cells: int, note: str) -> None:
-        """The plan is made."""
-
-    def finished(self, record: Record) -> None:
-        """A cell is done and written."""
-
-    def note(self, text: str) -> None:
-        """Something that the user should know."""
-
-
-class Interrupted(BenchError):
-    """The user stopped the run; every finished cell is on disk."""
-
-    exit_code = 130
 
 
 def run(request: Request, listener: Listener) -> Path:
@@ -164,6 +116,7 @@ class _Session:
     ) -> None:
         self.request, self.machine, self.writer, self.listener = request, machine, writer, listener
         seconds = sweep.seconds_per_problem
+        self.full = sweep.full
         self.time_budget_s = request.time_budget_s or sweep.time_budget_s
         budget = SamplingPlan(budget_ns=round(seconds * NS_PER_S))
         self.sampling = request.sampling or (FULL if sweep.full else budget)
@@ -193,6 +146,7 @@ class _Session:
                 for ladder in ladders(remaining, coarse_first=self.time_budget_s is not None):
                     if not self._stopped():
                         self._take(ladder, Path(logs))
+                self._inquire(Path(logs))
             finally:  # where a record could not be written, leaving this process would wait for the worker
                 self._end_worker()
             if self.interrupts:
@@ -252,7 +206,7 @@ class _Session:
                 return
             cases = [case for case in ladder if case.problem == problem]
             records = list(replicate(cases, partial(self._climb, logs=logs), looks, self._stopped))
-            if self.machine.device == "cpu":
+            if self.full and self.machine.device == "cpu":
                 records = cross_checked(records, self.request.load)
             for record in records:
                 self._write(record)
@@ -285,9 +239,7 @@ class _Session:
                 calls=None if calls is None else dict(calls),
             )
             self.processes += 1
-            process += self.sampling.processes[
-                -1
-            ]  # the next one goes on with other cells: none of them is paired with these
+            process += self.sampling.processes[-1]  # the next one has other cells, paired with none of these
             for position, record in self._drive(task):
                 yield record
                 del outstanding[indices[position]]
@@ -345,6 +297,17 @@ class _Session:
                 version, _ = self.machine.versions.get(task.cases[index].implementation, (None, None))
                 where = "" if culprit != SHARED else " while preparing the problem for all implementations"
                 yield index, make_record(task.cases[index], task.device_name, version, status, reason + where)
+
+    def _inquire(self, folder: Path) -> None:
+        """Find out what was asked for beside the cells."""
+        earlier = [] if self.request.resume is None else self.request.resume.evidence
+
+        def stopped() -> bool:
+            self._check_time()
+            return self._stopped()
+
+        asked = self.request.inquiries(self.machine.device)
+        pursue(asked, earlier, folder, stopped, self.writer.write, self.listener.note)
 
     def _write(self, record: Record) -> None:
         self.writer.write(record)

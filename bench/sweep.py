@@ -33,6 +33,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from bench.case import Case
 from bench.errors import NothingSelectedError, ProblemError, SweepError, UnknownNameError, UsageError
 from bench.implementation import implementations
 from bench.masks import parse_mask
@@ -43,15 +44,6 @@ AXES = (*Problem.model_fields, "seqlen", "num_heads")
 
 SQRT2_STEP = 16
 """Lengths of a ``sqrt2`` range are rounded to multiples of this."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One cell to run."""
-
-    problem: Problem
-    implementation: str
-    timed: bool = True
 
 
 @dataclass(frozen=True)
@@ -72,6 +64,8 @@ class Sweep:
     """Whether one second is enough to learn what the machine can do at most."""
     time_budget_s: float | None = None
     """Stop cleanly after this long; None measures everything."""
+    cases: tuple[Case, ...] | None = None
+    """Exactly these cells instead of every problem with every implementation; claims ask for them."""
 
 
 @dataclass(frozen=True)
@@ -232,6 +226,8 @@ def plan(sweep: Sweep, selection: Selection, device: str) -> tuple[list[Case], d
         NothingSelectedError: if the filters leave nothing.
     """
     left_out: dict[str, str] = {}
+    if sweep.cases is not None:
+        return _exactly(sweep.cases, selection), left_out
     chosen = planned_implementations(selection, device, sweep.skip_implementations, left_out)
     problems = [(problem, timed) for problem, timed in sweep.problems if selection.takes_problem(problem)]
     if not problems:
@@ -241,6 +237,15 @@ def plan(sweep: Sweep, selection: Selection, device: str) -> tuple[list[Case], d
             f"keys look like {example}. Change -p or -P."
         )
     return [Case(problem, name, timed) for problem, timed in problems for name in chosen], left_out
+
+
+def _exactly(cases: Sequence[Case], selection: Selection) -> list[Case]:
+    """Those of the cases that the filters take: none is no mistake, as evidence of another kind may be asked for."""
+    return [
+        case
+        for case in cases
+        if selection.takes_problem(case.problem) and selection.takes_implementation(case.implementation)
+    ]
 
 
 def planned_implementations(

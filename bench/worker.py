@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
 
+from bench.case import Case
 from bench.ceilings import measure_ceilings
 from bench.clocks import clocks_for, overhead_ns
 from bench.environment import available_memory_bytes
@@ -31,7 +32,6 @@ from bench.probes import probe_for
 from bench.problem import DTYPE_BYTES
 from bench.registry import load_file
 from bench.rung import SHARED, DeviceBrokenError, Rung, Setting
-from bench.sweep import Case
 from bench.timing import SamplingPlan
 
 RESTART = -2

@@ -12,7 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.paired import compare_pairs, same
+from bench.case import same
+from bench.paired import compare_pairs
 from bench.problem import Problem
 from bench.soundness._batches import busy_machine
 from bench.timing import SamplingPlan

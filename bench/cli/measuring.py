@@ -147,8 +147,8 @@ def _measure(filters: Filters, measuring: Measuring, *, timed: bool) -> tuple[Pa
     from bench.dry_run import plan_lines
     from bench.progress import listener
     from bench.registry import load_file
+    from bench.request import Request
     from bench.results import find_run, read_chain, read_run
-    from bench.runner import Request
     from bench.runner import run as run_request
     from bench.sweep import load_sweep, parse_duration
 

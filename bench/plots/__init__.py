@@ -206,7 +206,7 @@ def grouped(rows: Iterable[Row], *columns: str) -> dict[tuple[object, ...], list
 
 def draw_all(reading: Reading) -> tuple[list[tuple[Plot, list[Drawing]]], dict[str, str]]:
     """Every registered plot's figures, and for the others what they need, by the plot's title."""
-    from bench.plots._style import figure_style
+    from bench.figure_style import figure_style
 
     drawn, missing = [], {}
     for plot in sorted((plot for _, plot in plots.items()), key=lambda plot: (plot.order, plot.name)):
@@ -225,7 +225,7 @@ def save(drawing: Drawing, folder: Path) -> Path:
     Raises:
         OutputError: if the file cannot be written.
     """
-    from bench.plots._style import figure_style
+    from bench.figure_style import figure_style
 
     path = folder / f"{drawing.stem}.png"
     try:

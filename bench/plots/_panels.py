@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bench.figure_style import Style, line_entry, printable, slug
 from bench.metrics import Row
 from bench.plots import LADDER, grouped
-from bench.plots._style import Style, line_entry, printable, slug
 from bench.problem import DTYPE_BYTES
 
 if TYPE_CHECKING:

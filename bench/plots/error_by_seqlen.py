@@ -5,10 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from bench.metrics import Row
-from bench.plots import LADDER, Drawing, Reading, grouped, register_plot
-from bench.plots._panels import Page, Panel, filled, handles, length_label, pages, series, span
-from bench.plots._style import (
+from bench.figure_style import (
     Style,
     grid,
     headline,
@@ -20,6 +17,9 @@ from bench.plots._style import (
     slug,
     styles,
 )
+from bench.metrics import Row
+from bench.plots import LADDER, Drawing, Reading, grouped, register_plot
+from bench.plots._panels import Page, Panel, filled, handles, length_label, pages, series, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from bench.memory_law import NAIVE
-from bench.metrics import Row
-from bench.plots import Drawing, Reading, register_plot
-from bench.plots._panels import Page, Panel, filled, handles, length_label, note_absent, pages, series, span
-from bench.plots._style import (
+from bench.figure_style import (
     Style,
     grid,
     headline,
@@ -20,6 +16,10 @@ from bench.plots._style import (
     slug,
     styles,
 )
+from bench.memory_law import NAIVE
+from bench.metrics import Row
+from bench.plots import Drawing, Reading, register_plot
+from bench.plots._panels import Page, Panel, filled, handles, length_label, note_absent, pages, series, span
 from bench.scaling import TimeFit
 
 if TYPE_CHECKING:

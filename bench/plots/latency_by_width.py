@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from bench.plots import Drawing, Reading, register_plot
-from bench.plots._by_width import NEED, growth_text, width_pages
-from bench.plots._panels import Page, filled, handles, note_absent, series, span
-from bench.plots._style import (
+from bench.figure_style import (
     Style,
     grid,
     headline,
@@ -16,6 +13,9 @@ from bench.plots._style import (
     slug,
     styles,
 )
+from bench.plots import Drawing, Reading, register_plot
+from bench.plots._by_width import NEED, growth_text, width_pages
+from bench.plots._panels import Page, filled, handles, note_absent, series, span
 
 
 @register_plot

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bench.metrics import Row
-from bench.plots import LADDER, Drawing, Reading, grouped, register_plot
-from bench.plots._panels import MAX_COLUMNS, MAX_PAGES, subject
-from bench.plots._style import (
+from bench.figure_style import (
     Style,
     bar_entry,
     grid,
@@ -19,6 +16,9 @@ from bench.plots._style import (
     slug,
     styles,
 )
+from bench.metrics import Row
+from bench.plots import LADDER, Drawing, Reading, grouped, register_plot
+from bench.plots._panels import MAX_COLUMNS, MAX_PAGES, subject
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

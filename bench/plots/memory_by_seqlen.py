@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bench.memory_law import NAIVE, NAIVE_LAW, MemoryCheck, bytes_polynomial, check_memory, naive_law_bytes
-from bench.metrics import Row
-from bench.plots import LADDER, Drawing, Reading, grouped, register_plot
-from bench.plots._panels import Page, Panel, filled, handles, length_label, note_absent, pages, series, span
-from bench.plots._style import (
+from bench.figure_style import (
     Style,
     byte_tick,
     grid,
@@ -21,6 +17,10 @@ from bench.plots._style import (
     slug,
     styles,
 )
+from bench.memory_law import NAIVE, NAIVE_LAW, MemoryCheck, bytes_polynomial, check_memory, naive_law_bytes
+from bench.metrics import Row
+from bench.plots import LADDER, Drawing, Reading, grouped, register_plot
+from bench.plots._panels import Page, Panel, filled, handles, length_label, note_absent, pages, series, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.metrics import Row
-from bench.plots import Drawing, Reading, register_plot
-from bench.plots._by_width import NEED, growth_text, width_pages
-from bench.plots._panels import Page, filled, handles, note_absent, series, span
-from bench.plots._style import (
+from bench.figure_style import (
     Style,
     byte_tick,
     grid,
@@ -21,6 +17,10 @@ from bench.plots._style import (
     slug,
     styles,
 )
+from bench.metrics import Row
+from bench.plots import Drawing, Reading, register_plot
+from bench.plots._by_width import NEED, growth_text, width_pages
+from bench.plots._panels import Page, filled, handles, note_absent, series, span
 
 OUTPUT_LINE: dict[str, Any] = {"color": "#999999", "linestyle": (0, (1, 1.5)), "linewidth": 1.4}
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bench.header import Ceilings
-from bench.metrics import Row, metrics
-from bench.plots import Drawing, Reading, register_plot
-from bench.plots._panels import Page, filled, handles, note_absent, pages, series, span
-from bench.plots._style import (
+from bench.figure_style import (
     grid,
     headline,
     length_axis,
@@ -19,6 +15,10 @@ from bench.plots._style import (
     slug,
     styles,
 )
+from bench.header import Ceilings
+from bench.metrics import Row, metrics
+from bench.plots import Drawing, Reading, register_plot
+from bench.plots._panels import Page, filled, handles, note_absent, pages, series, span
 from bench.units import significant
 
 if TYPE_CHECKING:

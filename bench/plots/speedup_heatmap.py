@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import log2, nan
 from typing import TYPE_CHECKING
 
+from bench.figure_style import grid, headline, printable, slug
 from bench.memory_law import NAIVE
 from bench.metrics import Row
 from bench.plots import LADDER, Drawing, Reading, grouped, register_plot
 from bench.plots._panels import Page, length_label, pages
-from bench.plots._style import grid, headline, printable, slug
 from bench.units import format_ms
 
 if TYPE_CHECKING:

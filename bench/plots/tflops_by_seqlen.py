@@ -6,10 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.metrics import Row, metrics
-from bench.plots import Drawing, Reading, register_plot
-from bench.plots._panels import Page, Panel, filled, handles, length_label, note_absent, pages, series, span
-from bench.plots._style import (
+from bench.figure_style import (
     Style,
     grid,
     headline,
@@ -20,6 +17,9 @@ from bench.plots._style import (
     slug,
     styles,
 )
+from bench.metrics import Row, metrics
+from bench.plots import Drawing, Reading, register_plot
+from bench.plots._panels import Page, Panel, filled, handles, length_label, note_absent, pages, series, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

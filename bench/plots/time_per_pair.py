@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from bench.metrics import Row, metrics
-from bench.plots import Drawing, Reading, grouped, register_plot
-from bench.plots._panels import Page, filled, handles, length_label, note_absent, pages, series, span
-from bench.plots._style import (
+from bench.figure_style import (
     Style,
     grid,
     headline,
@@ -16,6 +13,9 @@ from bench.plots._style import (
     slug,
     styles,
 )
+from bench.metrics import Row, metrics
+from bench.plots import Drawing, Reading, grouped, register_plot
+from bench.plots._panels import Page, filled, handles, length_label, note_absent, pages, series, span
 
 FLAT = 1.25
 """Largest over smallest time per pair that still counts as flat."""

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from statistics import fmean, median
 from typing import Any
 
-from bench.paired import Pair, PairResult, PairSamples, compare_pairs, same
+from bench.case import Pair, same
+from bench.paired import PairResult, PairSamples, compare_pairs
 from bench.problem import Problem
 from bench.soundness import Context, Observation
 from bench.sweep import Selection, load_sweep, plan

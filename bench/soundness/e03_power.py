@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import fmean, median
 from typing import Any, ClassVar
 
-from bench.paired import Arm, Pair
+from bench.case import Arm, Pair
 from bench.problem import Problem
 from bench.soundness import Context, Finding, Observation, experiments
 from bench.soundness._batches import comparison, covers, observe_pairs, stored_pairs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from bench.paired import Arm, Pair, same
+from bench.case import Arm, Pair, same
 from bench.soundness import Context, Finding, Observation, experiments
 from bench.soundness._batches import comparison, observe_pairs, stored_pairs
 from bench.soundness.e01_identical_code import CHANGED

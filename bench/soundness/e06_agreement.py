@@ -22,11 +22,11 @@ from typing import Any, ClassVar
 
 from bench.calls import make_step
 from bench.clocks import PerfCounterClock
+from bench.fresh_call import in_fresh_process
 from bench.implementation import implementations
 from bench.inputs import make_inputs, place_inputs
 from bench.problem import Problem
 from bench.soundness import Context, Finding, Observation, experiments
-from bench.soundness._fresh import in_fresh_process
 from bench.soundness._pyperf import need_pyperf
 from bench.verdicts import LOOKS, Comparison, decide, process_estimate
 

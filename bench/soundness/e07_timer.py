@@ -21,11 +21,11 @@ from typing import Any, ClassVar
 
 from bench.calls import make_step
 from bench.clocks import Block, PerfCounterClock, overhead_ns
+from bench.fresh_call import in_fresh_process
 from bench.implementation import implementations
 from bench.inputs import make_inputs, place_inputs
 from bench.problem import Problem
 from bench.soundness import Context, Finding, Observation, experiments
-from bench.soundness._fresh import in_fresh_process
 from bench.timing import SamplingPlan, interleave
 from bench.verdicts import LOOKS, decide, process_estimate
 

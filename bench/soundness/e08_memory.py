@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from bench.calls import differentiable, make_step
+from bench.case import Case
+from bench.fresh_call import in_fresh_process
 from bench.implementation import implementations
 from bench.inputs import make_inputs, place_inputs
 from bench.memory_check import agrees, resident_growth
@@ -23,9 +25,7 @@ from bench.memory_law import NAIVE, naive_law_bytes
 from bench.probes import probe_for
 from bench.problem import Problem
 from bench.soundness import Context, Finding, Observation, experiments
-from bench.soundness._fresh import in_fresh_process
 from bench.soundness._planted import BEYOND_REACH, PLANTED, Planted, nothing
-from bench.sweep import Case
 
 READINGS = 100
 

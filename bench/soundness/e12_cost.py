@@ -21,13 +21,14 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, ClassVar
 
+from bench.case import same
 from bench.environment import ALLOCATORS, worker_variables
 from bench.errors import BenchError
-from bench.paired import compare_pairs, same
+from bench.fresh_call import in_fresh_process
+from bench.paired import compare_pairs
 from bench.server import PRELOAD
 from bench.soundness import Context, Finding, Observation, experiments
 from bench.soundness._cost_case import IMPLEMENTATION, MODULE, PROBLEM, adaptive_ratio
-from bench.soundness._fresh import in_fresh_process
 from bench.soundness._pyperf import need_pyperf
 from bench.timing import FULL, SamplingPlan
 from bench.verdicts import LOOKS, decide

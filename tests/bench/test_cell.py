@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from bench.case import Case
 from bench.cell import make_record, merged_record
 from bench.problem import Problem
 from bench.record import Agreement, Flag, Measurement, Record
-from bench.sweep import Case
 
 
 def timed(process: int, ns: list[int], flags: tuple[Flag, ...] = ()) -> Record:

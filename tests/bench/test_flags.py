@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from bench.case import Case
 from bench.ceilings import measure_ceilings
 from bench.flags import few_samples_flag, impossible_flag, merged_flags, sample_flags
 from bench.header import Ceilings
 from bench.problem import Problem
 from bench.record import Flag
-from bench.sweep import Case
 from bench.timing import Samples
 
 CEILINGS = Ceilings(flop_per_s={"float32": 1e11}, bytes_per_s=1e10)

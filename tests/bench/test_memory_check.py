@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bench import memory_check
+from bench.case import Case
 from bench.implementation import implementations
 from bench.memory_check import Growth, agrees, resident_growth
 from bench.problem import Problem
-from bench.sweep import Case
 
 FAULTY = Path(__file__).parents[1] / "plugins" / "faulty.py"
 MIB = 1 << 20

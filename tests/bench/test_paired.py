@@ -7,7 +7,8 @@ from statistics import median
 
 import pytest
 
-from bench.paired import Arm, Pair, PairTask, compare_pairs, measure_pair, same
+from bench.case import Arm, Pair, same
+from bench.paired import PairTask, compare_pairs, measure_pair
 from bench.problem import Problem
 from bench.timing import SamplingPlan
 
@@ -71,11 +72,11 @@ def test_fresh_processes_measure_every_pair_and_a_failing_pair_costs_only_itself
         Pair("copied", Arm(PROBLEM, "naive"), Arm(PROBLEM, "naive", copies=50)),
         same(PROBLEM, "sdpa_cudnn"),
     ]
-    results = compare_pairs(pairs, folder=tmp_path, seed=1, plan=PLAN, looks=(2,))
+    results = compare_pairs(pairs, folder=tmp_path, seed=1, plan=PLAN, looks=(3,))
     doubled = results["doubled"]
-    assert [one.process for one in doubled.samples] == [0, 1]
-    assert all(0.3 < estimate < 1.2 for estimate in doubled.estimates), "twice the calls take about twice as long"
-    assert all(estimate > 0 for estimate in results["copied"].estimates)
+    assert [one.process for one in doubled.samples] == [0, 1, 2]
+    assert 0.3 < median(doubled.estimates) < 1.2, "twice the calls take about twice as long"
+    assert median(results["copied"].estimates) > 0
     assert results[pairs[3].name].samples == []
     assert results[pairs[3].name].error
 

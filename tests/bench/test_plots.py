@@ -8,9 +8,9 @@ import planted
 import pytest
 
 from bench.errors import OutputError
+from bench.figure_style import figure_style, printable, slug, styles
 from bench.header import Ceilings
 from bench.plots import Drawing, Plot, Reading, draw_all, plots, save
-from bench.plots._style import figure_style, printable, slug, styles
 from bench.record import Record
 
 NAMES = [

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
+from bench.case import Case
 from bench.cell import make_record
 from bench.problem import Problem
 from bench.record import Agreement, Measurement
 from bench.replicates import replicate
-from bench.sweep import Case
 
 PROBLEM = Problem(seqlen=8)
 AGREES = Agreement(passed=True, tensors={})

@@ -289,11 +289,11 @@ def test_a_resumed_run_takes_over_times_of_the_same_conditions_alone_and_pairs_n
 def test_a_cell_that_lacks_what_was_asked_for_is_tried_again(processes, energy, final):
     from types import SimpleNamespace
 
+    from bench.case import Case
     from bench.cell import make_record
     from bench.problem import Problem
     from bench.record import Agreement, Measurement
     from bench.runner import _Session
-    from bench.sweep import Case
     from bench.timing import FULL
 
     measurement = Measurement(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bench.case import Case
 from bench.errors import MaskError, NothingSelectedError, ProblemError, SweepError, UnknownNameError, UsageError
-from bench.sweep import Case, Selection, ladders, load_sweep, parse_override, parse_sweep, plan, sweep_names
+from bench.sweep import Selection, ladders, load_sweep, parse_override, parse_sweep, plan, sweep_names
 
 BASE = """
 title = "t"

@@ -16,6 +16,7 @@ import torch
 
 from bench import cli, runner
 from bench.analysis import frame, geometric_mean
+from bench.case import Case
 from bench.cell import Cell
 from bench.comparison import compare, rank
 from bench.errors import NothingSelectedError
@@ -24,7 +25,6 @@ from bench.problem import Problem
 from bench.report.cells import reasons, status_counts
 from bench.results import RunWriter
 from bench.rung import Rung
-from bench.sweep import Case
 from bench.tables import frame_rows
 
 

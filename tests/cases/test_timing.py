@@ -18,6 +18,7 @@ from members import QUICK
 
 from bench.analysis import frame
 from bench.calls import differentiable, make_step
+from bench.case import Case
 from bench.clocks import CudaColdClock, CudaGraphClock, CudaHotClock, PerfCounterClock
 from bench.implementation import AttentionOutput, Call, implementations
 from bench.inputs import make_inputs
@@ -25,7 +26,6 @@ from bench.metrics import metrics
 from bench.probes import probe_for
 from bench.problem import Problem
 from bench.rung import Rung, Setting
-from bench.sweep import Case
 from bench.timing import SamplingPlan, interleave
 
 PLAN = SamplingPlan(budget_ns=0, warmup_ns=0)

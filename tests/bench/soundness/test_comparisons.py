@@ -200,7 +200,7 @@ def test_cells_are_those_of_the_sweep_and_few_enough():
 
 
 def test_an_observation_is_json_and_holds_what_the_rules_need(tmp_path):
-    from bench.paired import same
+    from bench.case import same
     from bench.problem import Problem
     from bench.timing import SamplingPlan
 

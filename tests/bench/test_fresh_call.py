@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from bench.errors import BenchError
-from bench.soundness._fresh import in_fresh_process
+from bench.fresh_call import in_fresh_process
 
 
 def test_the_result_comes_back_from_another_process(tmp_path):

@@ -1,0 +1,171 @@
+"""Statements of the theory, each CONFIRMED, REFUTED or INCONCLUSIVE: the contract, one file per claim.
+
+A claim says which rows it needs, judges rows, and draws its figure. It never measures: the command line hands what all
+claims need to the runner, and any stored run can be judged again. So a claim judges whatever rows it is given that bear
+on its statement, whether they were measured for it or by another sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Protocol
+
+from bench.case import Case, Pair
+from bench.evidence import Evidence
+from bench.plots import Drawing, Reading
+from bench.registry import Registry
+from bench.results import Run
+from bench.scaling import Verdict
+from bench.verdicts import Comparison, decide
+
+__all__ = [
+    "Answer",
+    "Case",
+    "Claim",
+    "Drawing",
+    "Hearing",
+    "Judged",
+    "Needs",
+    "Pair",
+    "Scope",
+    "Verdict",
+    "claims",
+    "hear",
+]
+
+claims: Registry[type[Claim]] = Registry("claims", "claim", "bench.claims")
+"""``@claims.register("name")`` on a class in a file of its own adds it."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """For what rows are asked."""
+
+    device: str = "cpu"
+    """``cpu`` or ``cuda``."""
+    quick: bool = False
+    """Whether all claims together have two minutes instead of twelve."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Rows that a claim asks for."""
+
+    cases: tuple[Case, ...] = ()
+    """Cells: a problem with an implementation, timed unless said otherwise."""
+    pairs: tuple[Pair, ...] = ()
+    """Paired comparisons; a pair that two claims ask for has the same name in both."""
+    demonstrations: tuple[str, ...] = ()
+    """Entries of ``bench.demonstrations``, by name."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the rows say of one subject of a claim."""
+
+    subject: str
+    """Of whom or what, as in ``naive, full, head_dim 64``."""
+    verdict: Verdict
+    found: str
+    """What was seen, with its interval: ``T^1.98 [1.93, 2.03]``."""
+    reason: str
+    """Why the verdict is what it is."""
+    rows: tuple[str, ...] = ()
+    """What it rests on: cell keys, names of pairs and of demonstrations."""
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """What a claim judges: cells with their fits, pairs and demonstrations of stored runs."""
+
+    reading: Reading
+
+    @cached_property
+    def _evidence(self) -> dict[tuple[str, str], Evidence]:
+        """By kind and name; a later run replaces an earlier one, and nothing replaces something only if it has rows."""
+        found: dict[tuple[str, str], Evidence] = {}
+        for run in self.reading.runs:
+            for one in reversed(run.evidence):
+                if one.rows or (one.kind, one.name) not in found:
+                    found[one.kind, one.name] = one
+        return found
+
+    def pair(self, name: str) -> Comparison | None:
+        """Ratio B over A of a pair with its interval over processes; None if it was not measured."""
+        found = self._evidence.get(("pair", name))
+        if found is None or found.rows is None:
+            return None
+        return decide([float(str(row["log_ratio"])) for row in found.rows])
+
+    def demonstration(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """Rows of a demonstration; empty if it was not carried out."""
+        found = self._evidence.get(("demonstration", name))
+        return () if found is None or found.rows is None else found.rows
+
+    def missing(self, needs: Needs) -> str:
+        """Why pairs and demonstrations that were asked for have no rows, in one line; empty if all have."""
+        names = [("pair", pair.name) for pair in needs.pairs] + [("demonstration", n) for n in needs.demonstrations]
+        failed = [
+            f"{name}: {one.reason}" for kind, name in names if (one := self._evidence.get((kind, name))) and one.reason
+        ]
+        return "; ".join(failed)
+
+
+class Claim(Protocol):
+    """One statement. Members have no state."""
+
+    name: ClassVar[str]
+    """As registered."""
+    order: ClassVar[int]
+    """Place in the table; the number by which documents call it."""
+    statement: ClassVar[str]
+    """What is claimed, in one sentence."""
+    rule: ClassVar[str]
+    """When it counts as CONFIRMED, as REFUTED, and as neither, in one or two sentences."""
+
+    def needs(self, scope: Scope) -> Needs:
+        """The rows to measure for it. Must not import torch."""
+        ...
+
+    def judge(self, hearing: Hearing) -> list[Answer]:
+        """Pure: what the rows say, subject by subject; empty if no row bears on the statement."""
+        ...
+
+    def draw(self, hearing: Hearing, answers: Sequence[Answer]) -> list[Drawing]:
+        """Figures that can be read alone: the finding in the title, the experiment in the caption. May be empty."""
+        ...
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with its answers."""
+
+    claim: Claim
+    answers: tuple[Answer, ...]
+    """At least one: without rows it is INCONCLUSIVE and says so."""
+    heard: bool
+    """Whether any row bears on the statement."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """REFUTED if one subject is, else INCONCLUSIVE if one subject is, else CONFIRMED."""
+        verdicts = {answer.verdict for answer in self.answers}
+        return next(verdict for verdict in ("REFUTED", "INCONCLUSIVE", "CONFIRMED") if verdict in verdicts)
+
+
+def hear(runs: Sequence[Run], reading: Reading | None = None) -> list[Judged]:
+    """Judge every claim on stored runs, in the order of the claims."""
+    hearing = Hearing(reading or Reading(runs))
+    members = sorted((member() for _, member in claims.items()), key=lambda claim: (claim.order, claim.name))
+    return [_judged(claim, hearing) for claim in members]
+
+
+def _judged(claim: Claim, hearing: Hearing) -> Judged:
+    answers = tuple(claim.judge(hearing))
+    if answers:
+        return Judged(claim, answers, heard=True)
+    failed = hearing.missing(claim.needs(Scope()))
+    reason = failed or f"no rows; `attention-bench claims --only {claim.name}` measures them"
+    return Judged(claim, (Answer("-", "INCONCLUSIVE", "nothing was measured", reason),), heard=False)

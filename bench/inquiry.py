@@ -1,0 +1,109 @@
+"""What a run finds out beside its cells: pairs of arms, demonstrations. One line of evidence each.
+
+The runner carries out inquiries after its cells, one by one; one that fails costs only itself, one that an earlier run
+answered is taken over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+from bench.case import Pair
+from bench.demonstrations import demonstrations
+from bench.errors import BenchError
+from bench.evidence import Evidence
+from bench.fresh_call import in_fresh_process
+from bench.paired import compare_pairs
+from bench.timing import FULL
+
+PLAN = replace(FULL, warmup_ns=30_000_000, arm_budget_ns=100_000_000, min_rounds=20, max_rounds=200, isolated_blocks=0)
+"""Each process of a pair: a third of what a verdict on a regression takes."""
+LOOKS = (6, 12)
+"""Processes of a pair; more of them where six leave it UNCLEAR."""
+
+Answer = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """One thing to find out."""
+
+    kind: Literal["pair", "demonstration"]
+    name: str
+    carry_out: Callable[[Path], Answer]
+    """Takes a scratch folder and gives the rows of the evidence."""
+
+
+def pair_inquiry(pair: Pair, device: str, allocator: str, load: tuple[Path, ...] = ()) -> Inquiry:
+    """Compare the arms of ``pair`` in fresh processes."""
+
+    def carry_out(folder: Path) -> Answer:
+        result = compare_pairs(
+            [pair], folder=folder, seed=0, plan=PLAN, looks=LOOKS, device=device, allocator=allocator, load=load
+        )[pair.name]
+        if result.error is not None or not result.samples:
+            raise BenchError(result.error or "no process measured the pair")
+        return [
+            {"log_ratio": one.estimate, "a_ms": median(one.ns["a"]) / one.calls / 1e6, "rounds": len(one.ns["a"])}
+            for one in result.samples
+        ]
+
+    return Inquiry("pair", pair.name, carry_out)
+
+
+def demonstration_inquiry(name: str, quick: bool, allocator: str = "warm") -> Inquiry:
+    """Carry out a demonstration in a fresh process."""
+
+    def carry_out(folder: Path) -> Answer:
+        demonstration = demonstrations.get(name)
+        rows: Answer = in_fresh_process(demonstration, quick, log=folder / f"{name}.log", allocator=allocator)
+        return rows
+
+    return Inquiry("demonstration", name, carry_out)
+
+
+def pursue(
+    inquiries: Sequence[Inquiry],
+    earlier: Sequence[Evidence],
+    folder: Path,
+    stopped: Callable[[], bool],
+    write: Callable[[Evidence], None],
+    say: Callable[[str], None],
+) -> None:
+    """Write one line of evidence for each inquiry, in their order.
+
+    Args:
+        inquiries: with different names within each kind.
+        earlier: evidence of earlier runs; what has rows is taken over, newest first.
+        folder: scratch.
+        stopped: whether to start no further one.
+        write: takes each line.
+        say: is told what is going on.
+    """
+    kept = {(one.kind, one.name): one for one in reversed(earlier) if one.rows}
+    for number, inquiry in enumerate(inquiries, start=1):
+        known = kept.get((inquiry.kind, inquiry.name))
+        if known is not None:
+            write(known)
+            continue
+        if stopped():
+            return
+        say(f"{inquiry.kind} {inquiry.name} ({number} of {len(inquiries)})")
+        write(_answered(inquiry, folder))
+
+
+def _answered(inquiry: Inquiry, folder: Path) -> Evidence:
+    """Carry out one inquiry; a failure is its reason."""
+    began, rows, reason = time.monotonic(), None, None
+    try:
+        rows = tuple(inquiry.carry_out(folder)) or None
+        reason = None if rows else "it gave no rows"
+    except (BenchError, RuntimeError, MemoryError, OSError, EOFError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    seconds = round(time.monotonic() - began, 3)
+    return Evidence(kind=inquiry.kind, name=inquiry.name, rows=rows, reason=reason, seconds=seconds)
