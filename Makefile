@@ -1,6 +1,6 @@
 # Every target is one line that calls a tool; `setup` alone has logic. `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types test test-gpu check-all bench verify report clean
+.PHONY: help setup format lint types test test-gpu check-all bench verify claims report clean
 
 BIN := .venv/bin
 STAMP := .venv/.stamp
@@ -35,6 +35,9 @@ bench: $(STAMP) ## Measure this machine and write a report (ARGS='--sweep smoke'
 
 verify: $(STAMP) ## Check every implementation against the float64 reference, without timing
 	$(BIN)/attention-bench verify $(ARGS)
+
+claims: $(STAMP) ## Confirm or refute the theory on this machine, in about ten minutes (ARGS=--quick: two)
+	$(BIN)/attention-bench claims $(ARGS)
 
 report: $(STAMP) ## Build the report of the latest run again
 	$(BIN)/attention-bench report latest $(ARGS)

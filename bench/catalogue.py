@@ -26,12 +26,18 @@ def catalogue(family: str, versions: Versions | None = None) -> list[dict[str, A
     if family in rows:
         return rows[family]()
     registry = _registry(family)
-    found = [{"name": name, "summary": member.summary} for name, member in registry.items()]
+    found = [{"name": name, "summary": _summary(member)} for name, member in registry.items()]
     return found + [{"name": name, "summary": f"not loaded: {why}"} for name, why in registry.broken.items()]
 
 
+def _summary(member: Any) -> str:
+    """What a member says of itself: its ``summary``, a claim's ``statement``, or the first line of its documentation."""
+    said = getattr(member, "summary", None) or getattr(member, "statement", None) or member.__doc__ or ""
+    return str(said).splitlines()[0]
+
+
 def _registry(family: str) -> Registry[Any]:
-    """The registry of a family whose members have a ``summary``; it bears the family's name in its package."""
+    """The registry of a family; it bears the family's name in its package."""
     registry = getattr(importlib.import_module(f"bench.{family}"), family)
     assert isinstance(registry, Registry), f"bench.{family}.{family} is the registry of the family"
     return registry

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from bench.case import Pair
+from bench.case import Arm, Pair
 from bench.demonstrations import demonstrations
 from bench.errors import BenchError
 from bench.evidence import Evidence
@@ -26,6 +26,9 @@ PLAN = replace(FULL, warmup_ns=30_000_000, arm_budget_ns=100_000_000, min_rounds
 LOOKS = (6, 12)
 """Processes of a pair; more of them where six leave it UNCLEAR."""
 
+RIGHT = ("ok", "verified")
+"""Statuses of cells that were shown to be right."""
+
 Answer = list[dict[str, Any]]
 
 
@@ -37,6 +40,8 @@ class Inquiry:
     name: str
     carry_out: Callable[[Path], Answer]
     """Takes a scratch folder and gives the rows of the evidence."""
+    arms: tuple[Arm, ...] = ()
+    """What it times; not carried out unless each was shown to compute the right function."""
 
 
 def pair_inquiry(pair: Pair, device: str, allocator: str, load: tuple[Path, ...] = ()) -> Inquiry:
@@ -53,7 +58,7 @@ def pair_inquiry(pair: Pair, device: str, allocator: str, load: tuple[Path, ...]
             for one in result.samples
         ]
 
-    return Inquiry("pair", pair.name, carry_out)
+    return Inquiry("pair", pair.name, carry_out, (pair.a, pair.b))
 
 
 def demonstration_inquiry(name: str, quick: bool, allocator: str = "warm") -> Inquiry:
@@ -71,6 +76,7 @@ def pursue(
     inquiries: Sequence[Inquiry],
     earlier: Sequence[Evidence],
     folder: Path,
+    status: Callable[[Arm], str],
     stopped: Callable[[], bool],
     write: Callable[[Evidence], None],
     say: Callable[[str], None],
@@ -81,6 +87,7 @@ def pursue(
         inquiries: with different names within each kind.
         earlier: evidence of earlier runs; what has rows is taken over, newest first.
         folder: scratch.
+        status: of the cell of an arm.
         stopped: whether to start no further one.
         write: takes each line.
         say: is told what is going on.
@@ -94,7 +101,15 @@ def pursue(
         if stopped():
             return
         say(f"{inquiry.kind} {inquiry.name} ({number} of {len(inquiries)})")
-        write(_answered(inquiry, folder))
+        doubts = [
+            f"{arm.implementation} is {status(arm)} on {arm.problem.key}"
+            for arm in inquiry.arms
+            if status(arm) not in RIGHT
+        ]
+        if doubts:
+            write(Evidence(kind=inquiry.kind, name=inquiry.name, rows=None, reason="; ".join(doubts), seconds=0.0))
+        else:
+            write(_answered(inquiry, folder))
 
 
 def _answered(inquiry: Inquiry, folder: Path) -> Evidence:

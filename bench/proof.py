@@ -37,10 +37,15 @@ def chosen_claims(only: Sequence[str]) -> list[Claim]:
 
 
 def joint_needs(members: Sequence[Claim], scope: Scope) -> Needs:
-    """What all of them need, each thing once, in the order of the claims; a cell is timed if one of them times it."""
+    """What all of them need, each thing once, in the order of the claims.
+
+    A cell is timed if one of them times it. The arms of pairs are verified as cells, so that none is timed unverified.
+    """
     needs = [claim.needs(scope) for claim in members]
+    arms = [arm for one in needs for pair in one.pairs for arm in (pair.a, pair.b)]
+    cases = [case for one in needs for case in one.cases]
     timed: dict[tuple[object, str], Case] = {}
-    for case in (case for one in needs for case in one.cases):
+    for case in cases + [Case(arm.problem, arm.implementation, timed=False) for arm in arms]:
         key = (case.problem, case.implementation)
         if key not in timed or case.timed:
             timed[key] = case

@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from bench.case import Case
+from bench.case import Arm, Case
 from bench.cell import make_record
 from bench.conditions import refuse_other_conditions, refuse_worthless
 from bench.doctor import View, diagnose
@@ -135,6 +135,7 @@ class _Session:
         self.interrupts = 0
         self.processes = 0
         self.statuses: Counter[str] = Counter()
+        self.status_of: dict[tuple[Problem, str], str] = {}
         self.started = time.monotonic()
 
     def measure(self, cases: Sequence[Case]) -> None:
@@ -306,12 +307,16 @@ class _Session:
             self._check_time()
             return self._stopped()
 
+        def status(arm: Arm) -> str:
+            return self.status_of.get((arm.problem, arm.implementation), "not measured")
+
         asked = self.request.inquiries(self.machine.device)
-        pursue(asked, earlier, folder, stopped, self.writer.write, self.listener.note)
+        pursue(asked, earlier, folder, status, stopped, self.writer.write, self.listener.note)
 
     def _write(self, record: Record) -> None:
         self.writer.write(record)
         self.statuses[record.status] += 1
+        self.status_of[record.problem, record.implementation] = record.status
         self.listener.finished(record)
 
     def _stopped(self) -> bool:

@@ -104,13 +104,14 @@ class Hearing:
         found = self._evidence.get(("demonstration", name))
         return () if found is None or found.rows is None else found.rows
 
-    def missing(self, needs: Needs) -> str:
-        """Why pairs and demonstrations that were asked for have no rows, in one line; empty if all have."""
+    def missing(self, claim: Claim) -> str:
+        """Why pairs and demonstrations of a claim have no rows, in one line; empty if none of them failed."""
+        failed = {key: one.reason for key, one in self._evidence.items() if one.reason}
+        if not failed:
+            return ""
+        needs = claim.needs(Scope())
         names = [("pair", pair.name) for pair in needs.pairs] + [("demonstration", n) for n in needs.demonstrations]
-        failed = [
-            f"{name}: {one.reason}" for kind, name in names if (one := self._evidence.get((kind, name))) and one.reason
-        ]
-        return "; ".join(failed)
+        return "; ".join(f"{key[1]}: {failed[key]}" for key in names if key in failed)
 
 
 class Claim(Protocol):
@@ -166,6 +167,5 @@ def _judged(claim: Claim, hearing: Hearing) -> Judged:
     answers = tuple(claim.judge(hearing))
     if answers:
         return Judged(claim, answers, heard=True)
-    failed = hearing.missing(claim.needs(Scope()))
-    reason = failed or f"no rows; `attention-bench claims --only {claim.name}` measures them"
+    reason = hearing.missing(claim) or f"no rows; `attention-bench claims --only {claim.name}` measures them"
     return Judged(claim, (Answer("-", "INCONCLUSIVE", "nothing was measured", reason),), heard=False)

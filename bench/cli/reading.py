@@ -11,7 +11,9 @@ from cyclopts import Parameter
 from bench.cli._shared import REPORTS, RESULTS, Filters, app, build, say, stored
 from bench.tables import Format, write_rows
 
-Family = Literal["implementations", "masks", "sweeps", "checks", "mutants", "metrics", "probes", "plots"]
+Family = Literal[
+    "implementations", "masks", "sweeps", "checks", "mutants", "metrics", "probes", "plots", "claims", "demonstrations"
+]
 
 
 @app.command(name="list")

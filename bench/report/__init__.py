@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.claims import hear
 from bench.errors import NothingSelectedError, OutputError
 from bench.notebook import Note, latest_findings, present_notebook
 from bench.plots import Drawing, Reading, draw_all, save
+from bench.report import claims
 from bench.report.cells import cell_table, reasons, status_counts
 from bench.report.findings import findings
 from bench.report.machine import bandwidth_tables, diagnoses, machine_table
@@ -53,14 +55,17 @@ def build_report(runs: Sequence[Run], folder: Path, notebook: Path | None = None
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     reading, notes = _reading(runs), _notes(notebook)
+    judged = hear(runs, reading)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(
             f"report folder must be writable, got {str(folder)!r} ({error.strerror}). Choose another with --output."
         ) from error
-    sections, embedded = _figures(reading, folder)
-    _, missing = sections
+    drawn, missing = draw_all(reading)
+    shelf = _Shelf(folder)
+    sections = [(plot.title, [shelf.put(drawing) for drawing in drawings]) for plot, drawings in drawn]
+    proofs = {title: [shelf.put(drawing) for drawing in found] for title, found in claims.drawings(judged, reading)}
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -71,7 +76,10 @@ def build_report(runs: Sequence[Run], folder: Path, notebook: Path | None = None
     statuses, counts = status_counts(reading.rows)
     html = environment.get_template("template.html").render(
         runs=runs,
-        findings=findings(reading, notes),
+        findings=findings(reading, notes, judged),
+        claims=claims.sections(judged),
+        proofs=proofs,
+        unheard=claims.unheard(judged),
         soundness=soundness(notes),
         machine=machine_table(runs),
         diagnoses=diagnoses(runs),
@@ -81,9 +89,9 @@ def build_report(runs: Sequence[Run], folder: Path, notebook: Path | None = None
         flags=flag_table(reading),
         break_even=break_even_table(runs),
         prose=[(run.header.sweep_title, _paragraphs(run.header.sweep_prose)) for run in _by_sweep(runs)],
-        sections=sections[0],
+        sections=sections,
         missing=missing,
-        linked=not embedded,
+        linked=shelf.linked,
         statuses=statuses,
         counts=counts,
         reasons=reasons(reading.rows),
@@ -102,7 +110,8 @@ def build_report(runs: Sequence[Run], folder: Path, notebook: Path | None = None
 
 def summary_text(runs: Sequence[Run], notebook: Path | None = None) -> str:
     """The findings for a terminal, one a line; arguments as for :func:`build_report`."""
-    return "\n".join(f"- {finding.text}" for finding in findings(_reading(runs), _notes(notebook)))
+    reading = _reading(runs)
+    return "\n".join(f"- {finding.text}" for finding in findings(reading, _notes(notebook), hear(runs, reading)))
 
 
 def _notes(notebook: Path | None) -> list[Note]:
@@ -118,23 +127,23 @@ def _reading(runs: Sequence[Run]) -> Reading:
     return Reading(runs)
 
 
-def _figures(reading: Reading, folder: Path) -> tuple[tuple[list[tuple[str, list[_Image]]], dict[str, str]], bool]:
-    """Draw and save all figures; the second result says whether all of them are embedded."""
-    drawn, missing = draw_all(reading)
-    budget, taken, all_embedded = EMBED_BYTES, set[str](), True
-    sections = []
-    for plot, drawings in drawn:
-        images = []
-        for drawing in drawings:
-            path = _with_palette(save(_unique(drawing, taken), folder))
-            raw = path.read_bytes()
-            embed = len(raw) * 4 // 3 <= budget
-            budget -= len(raw) * 4 // 3 if embed else 0
-            all_embedded &= embed
-            source = f"data:image/png;base64,{base64.b64encode(raw).decode()}" if embed else path.name
-            images.append(_Image(source, path.name, drawing.caption, drawing.alt))
-        sections.append((plot.title, images))
-    return (sections, missing), all_embedded
+class _Shelf:
+    """Saves figures into a folder; embeds them into the page as long as it stays small."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.budget, self.taken, self.linked = folder, EMBED_BYTES, set[str](), False
+
+    def put(self, drawing: Drawing) -> _Image:
+        """Save one figure under a name of its own."""
+        path = _with_palette(save(_unique(drawing, self.taken), self.folder))
+        raw = path.read_bytes()
+        size = len(raw) * 4 // 3
+        if size > self.budget:
+            self.linked = True
+            return _Image(path.name, path.name, drawing.caption, drawing.alt)
+        self.budget -= size
+        source = f"data:image/png;base64,{base64.b64encode(raw).decode()}"
+        return _Image(source, path.name, drawing.caption, drawing.alt)
 
 
 def _with_palette(path: Path) -> Path:

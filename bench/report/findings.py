@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from bench.claims import Judged
 from bench.metrics import Row
 from bench.notebook import Note
 from bench.plots import Reading
 from bench.record import FlagName
+from bench.report.claims import verdicts
 from bench.report.finding import Finding, cells_are, counted
 from bench.report.soundness import false_alarms
 from bench.report.speed import allocator_cost, fastest, pays_after
@@ -34,12 +36,13 @@ MEANINGS: Mapping[FlagName, str] = {
 """What each flag doubts, in a few words."""
 
 
-def findings(reading: Reading, notes: Sequence[Note] = ()) -> list[Finding]:
+def findings(reading: Reading, notes: Sequence[Note] = (), judged: Sequence[Judged] = ()) -> list[Finding]:
     """All findings, failures first.
 
     Args:
         reading: the runs.
         notes: latest findings of the soundness notebook; empty if there is none.
+        judged: the claims of the theory.
     """
     return [
         *(finding for run in reading.runs for finding in _coverage(run)),
@@ -50,6 +53,7 @@ def findings(reading: Reading, notes: Sequence[Note] = ()) -> list[Finding]:
         *_doubts(reading),
         *(finding for run in reading.runs for finding in _warned(run)),
         *_gate(reading),
+        *verdicts(judged),
         *memory_saved(reading),
         *exponents(reading),
         *laws(reading),

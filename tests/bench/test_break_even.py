@@ -48,8 +48,8 @@ def test_an_interval_that_holds_one_has_no_upper_end() -> None:
 
 
 def test_masks_that_are_built_first_count_as_compilation_does() -> None:
-    found = only(cell("masks", 5.0, prepare_ms=50.0), cell("none", 10.0, prepare_ms=1.0))
-    assert (found.implementation, found.extra_ms, found.calls) == ("masks", 49.0, 10)
+    found = only(cell("masks", 5.0, prepare_ms=150.0), cell("none", 10.0, prepare_ms=1.0))
+    assert (found.implementation, found.extra_ms, found.calls) == ("masks", 149.0, 30)
 
 
 def test_the_rival_is_the_fastest_of_those_that_spend_less() -> None:
@@ -65,7 +65,7 @@ def test_small_differences_are_no_set_up_cost() -> None:
 
 def test_set_up_counts_where_it_is_known_of_both() -> None:
     assert break_even([cell("a", 2.0, None), cell("b", 1.0, setup_ms=5000.0)]) == []
-    assert only(cell("a", 2.0, None), cell("b", 1.0, setup_ms=5000.0, prepare_ms=30.0)).extra_ms == 30.0
+    assert only(cell("a", 2.0, None), cell("b", 1.0, setup_ms=5000.0, prepare_ms=130.0)).extra_ms == 130.0
 
 
 def test_problems_and_times_that_cannot_be_set_against_each_other_are_left_out() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import planted
 import pytest
 
+from bench.claims import hear
 from bench.errors import NothingSelectedError, OutputError
 from bench.header import Bandwidth, Ceilings, Diagnosis, RunHeader
 from bench.notebook import Note, append
@@ -375,7 +376,7 @@ def test_folder_that_is_a_file_is_an_error(tmp_path: Path) -> None:
 def test_summary_is_the_findings(default: tuple[Path, Page]) -> None:
     run = planted.default_run()
     lines = summary_text([run], NO_NOTEBOOK).splitlines()
-    assert lines == [f"- {finding.text}" for finding in findings(Reading([run]))]
+    assert lines == [f"- {finding.text}" for finding in findings(Reading([run]), judged=hear([run]))]
     assert 8 < len(lines) < 25
     assert all(line.removeprefix("- ") in default[1].text for line in lines)
 

@@ -238,7 +238,7 @@ def test_set_up_that_pays_is_stated_with_the_calls_and_that_never_pays_as_such()
     plain = [planted.record("plain", n, 10.0, noise=0, measured=cheap) for n in (128, 256)]
     found = said(*plain, costly("compiled", 128, 6.0), costly("compiled", 256, 12.0))
     assert sentence(found, "up front").text == (
-        "compiled spends 1.00 s more up front than the fastest that spends at least 20 ms less (plain): "
+        "compiled spends 1.00 s more up front than the fastest that spends at least 100 ms less (plain): "
         "it pays after 250 calls on 1 of 2 problems."
     )
     samples = tuple(round(1e6 * ms) for ms in (5, 5, 7, 7, 7, 7, 7))
