@@ -5,6 +5,7 @@
     │   ├── ProblemError                     a problem that cannot exist
     │   ├── MaskError                        a mask that cannot be read or built
     │   ├── SweepError                       a sweep file that cannot be read
+    │   ├── TraceError                       a problem that is too large for its numbers to be read
     │   ├── UnknownNameError                 a name that no registry holds
     │   └── OutputError                      a folder or file that cannot be written or read
     ├── NothingSelectedError   exit code 5   the filters leave nothing to do or to compare
@@ -44,6 +45,10 @@ class MaskError(UsageError):
 
 class SweepError(UsageError):
     """A sweep file that cannot be read; the message names file and line."""
+
+
+class TraceError(UsageError):
+    """A problem that is too large for its numbers to be read, or a change that a worked example does not allow."""
 
 
 class OutputError(UsageError):

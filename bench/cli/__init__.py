@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
-from bench.cli import measuring, proving, reading
+from bench.cli import measuring, proving, reading, tracing
 from bench.cli._shared import app, say
 from bench.errors import BenchError, UsageError
 
-__all__ = ["app", "main", "measuring", "proving", "reading"]
+__all__ = ["app", "main", "measuring", "proving", "reading", "tracing"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

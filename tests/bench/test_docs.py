@@ -104,7 +104,7 @@ def test_families_that_grow_by_a_file_stand_in_the_contributing_guide() -> None:
     guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for contract, example in re.findall(r"^\| an? [^|]+ \| `[^`]+` \| `([^`]+)` \| `([^`]+)` \|", guide, re.MULTILINE):
         assert (ROOT / contract).is_file() and (ROOT / example).is_file(), (contract, example)
-    for family in ("implementations", "masks", "sweeps", "checks", "mutants", "metrics", "plots", "probes"):
+    for family in ("implementations", "masks", "sweeps", "checks", "mutants", "metrics", "plots", "probes", "claims"):
         assert f"{family}/NAME" in guide, family
 
 
