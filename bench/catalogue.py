@@ -31,7 +31,7 @@ def catalogue(family: str, versions: Versions | None = None) -> list[dict[str, A
 
 
 def _summary(member: Any) -> str:
-    """What a member says of itself: its ``summary``, a claim's ``statement``, or the first line of its documentation."""
+    """A member's ``summary``, a claim's ``statement``, or the first line of its documentation."""
     said = getattr(member, "summary", None) or getattr(member, "statement", None) or member.__doc__ or ""
     return str(said).splitlines()[0]
 

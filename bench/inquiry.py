@@ -19,6 +19,7 @@ from bench.errors import BenchError
 from bench.evidence import Evidence
 from bench.fresh_call import in_fresh_process
 from bench.paired import compare_pairs
+from bench.registry import load_file
 from bench.timing import FULL
 
 PLAN = replace(FULL, warmup_ns=30_000_000, arm_budget_ns=100_000_000, min_rounds=20, max_rounds=200, isolated_blocks=0)
@@ -61,15 +62,22 @@ def pair_inquiry(pair: Pair, device: str, allocator: str, load: tuple[Path, ...]
     return Inquiry("pair", pair.name, carry_out, (pair.a, pair.b))
 
 
-def demonstration_inquiry(name: str, quick: bool, allocator: str = "warm") -> Inquiry:
+def demonstration_inquiry(name: str, quick: bool, allocator: str, load: tuple[Path, ...] = ()) -> Inquiry:
     """Carry out a demonstration in a fresh process."""
 
     def carry_out(folder: Path) -> Answer:
-        demonstration = demonstrations.get(name)
-        rows: Answer = in_fresh_process(demonstration, quick, log=folder / f"{name}.log", allocator=allocator)
+        log = folder / f"{name}.log"
+        rows: Answer = in_fresh_process(demonstrate, name, quick, load, log=log, allocator=allocator)
         return rows
 
     return Inquiry("demonstration", name, carry_out)
+
+
+def demonstrate(name: str, quick: bool, load: tuple[Path, ...]) -> Answer:
+    """In a worker: the rows of a demonstration, with the unpackaged implementations of ``load`` at hand."""
+    for path in load:
+        load_file(path)
+    return demonstrations.get(name)(quick)
 
 
 def pursue(

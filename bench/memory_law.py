@@ -94,6 +94,21 @@ class BytesPolynomial:
         """True if at least one other length was tested and all of them fit to the byte."""
         return self.tested > 0 and self.residual_bytes == 0
 
+    def longest(self, limit_bytes: int) -> int | None:
+        """The longest length that needs at most ``limit_bytes``; None if none does, or if the law does not grow."""
+        if self.quadratic < 0 or self.linear < 0 or (self.quadratic == 0 == self.linear):
+            return None
+        low, high = 0, 1
+        while self._bytes(high) <= limit_bytes:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._bytes(middle) <= limit_bytes else (low, middle)
+        return low or None
+
+    def _bytes(self, length: int) -> Fraction:
+        return self.quadratic * length**2 + self.linear * length + self.constant
+
 
 def bytes_polynomial(bytes_by_length: Mapping[int, int]) -> BytesPolynomial | None:
     """The polynomial through the first, middle and last length; None below three lengths."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from bench.case import Case
 from bench.claims import Claim, Needs, Scope, claims
 from bench.errors import NothingSelectedError
+from bench.implementation import implementations
 from bench.inquiry import Inquiry, demonstration_inquiry, pair_inquiry
 from bench.request import Request
 from bench.results import Run
@@ -40,16 +41,17 @@ def joint_needs(members: Sequence[Claim], scope: Scope) -> Needs:
     """What all of them need, each thing once, in the order of the claims.
 
     A cell is timed if one of them times it. The arms of pairs are verified as cells, so that none is timed unverified.
+    Claims name implementations of which the theory speaks; those that are not here are not asked for.
     """
-    needs = [claim.needs(scope) for claim in members]
-    arms = [arm for one in needs for pair in one.pairs for arm in (pair.a, pair.b)]
-    cases = [case for one in needs for case in one.cases]
+    needs, known = [claim.needs(scope) for claim in members], set(implementations.names())
+    pairs = {p.name: p for one in needs for p in one.pairs if {p.a.implementation, p.b.implementation} <= known}
+    arms = [arm for pair in pairs.values() for arm in (pair.a, pair.b)]
+    cases = [case for one in needs for case in one.cases if case.implementation in known]
     timed: dict[tuple[object, str], Case] = {}
     for case in cases + [Case(arm.problem, arm.implementation, timed=False) for arm in arms]:
         key = (case.problem, case.implementation)
         if key not in timed or case.timed:
             timed[key] = case
-    pairs = {pair.name: pair for one in needs for pair in one.pairs}
     names = dict.fromkeys(name for one in needs for name in one.demonstrations)
     return Needs(tuple(timed.values()), tuple(pairs.values()), tuple(names))
 
@@ -84,7 +86,7 @@ def claims_request(
     def inquiries(device: str) -> list[Inquiry]:
         needs = joint_needs(members, Scope(device, quick))
         pairs = [pair_inquiry(pair, device, allocator, load) for pair in needs.pairs]
-        return pairs + [demonstration_inquiry(name, quick, allocator) for name in needs.demonstrations]
+        return pairs + [demonstration_inquiry(name, quick, allocator, load) for name in needs.demonstrations]
 
     return Request(
         sweep=sweep,

@@ -121,7 +121,7 @@ def _notes(notebook: Path | None) -> list[Note]:
 
 
 def _reading(runs: Sequence[Run]) -> Reading:
-    if not any(run.records for run in runs):
+    if not any(run.records or run.evidence for run in runs):
         names = ", ".join(str(run.path) for run in runs) or "no run"
         raise NothingSelectedError(f"report must have at least one cell, got none in {names}. Measure something first.")
     return Reading(runs)

@@ -1,10 +1,12 @@
+import os
+
 import pytest
 
 from bench.case import Arm, Pair
 from bench.claims import Case, Needs, Scope
 from bench.errors import BenchError, NothingSelectedError
 from bench.evidence import Evidence
-from bench.inquiry import Inquiry, pair_inquiry, pursue
+from bench.inquiry import Inquiry, demonstration_inquiry, pair_inquiry, pursue
 from bench.problem import Problem
 from bench.proof import chosen_claims, claims_request, joint_needs
 
@@ -103,3 +105,19 @@ def test_every_claim_can_say_what_it_needs_and_the_request_plans_exactly_that(tm
         assert {problem for problem, _ in sweep.problems} == {case.problem for case in sweep.cases}
         names = [(one.kind, one.name) for one in request.inquiries("cpu")]
         assert len(set(names)) == len(names)
+
+
+def test_a_demonstration_runs_in_a_fresh_process_and_knows_loaded_files(tmp_path):
+    own = tmp_path / "own_demonstration.py"
+    own.write_text(
+        "from bench.demonstrations import demonstrations\n"
+        "@demonstrations.register('own_demonstration')\n"
+        "def own(quick):\n"
+        "    import os\n"
+        "    return [{'pid': os.getpid(), 'quick': quick}]\n"
+    )
+    (row,) = demonstration_inquiry("own_demonstration", True, "warm", (own,)).carry_out(tmp_path)
+    assert row["quick"] is True
+    assert row["pid"] != os.getpid()
+    with pytest.raises(BenchError):
+        demonstration_inquiry("never_heard_of", True, "warm").carry_out(tmp_path)

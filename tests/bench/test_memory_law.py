@@ -96,3 +96,20 @@ def test_gradients_of_naive_are_not_held_against_the_forward_law() -> None:
         (NAIVE_LAW, True),
         (OWN_LAW, False),
     }
+
+
+@pytest.mark.parametrize(
+    ("law", "limit", "longest"),
+    [
+        (lambda n: 8 * n * n + 256 * n, 2**31, 16368),
+        (lambda n: 1040 * n + 1000, 2**31, 2064887),
+        (lambda n: 100 * n + 1000, 1099, None),
+        (lambda n: 4096, 2**31, None),
+    ],
+)
+def test_the_longest_length_under_a_limit_is_exact(law, limit, longest) -> None:
+    found = bytes_polynomial({n: law(n) for n in (64, 128, 256, 512)})
+    assert found is not None
+    assert found.longest(limit) == longest
+    if longest is not None:
+        assert law(longest) <= limit < law(longest + 1)
