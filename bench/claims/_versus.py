@@ -97,7 +97,10 @@ def crossing_text(times: Sequence[Point]) -> str:
             break
         start = point
     if start is None:
-        return f"not clearly ahead by T={times[-1].length:,}"
+        sometimes = (
+            "ahead at shorter lengths, not clearly at" if any(point.ahead for point in times) else "not ahead up to"
+        )
+        return f"{sometimes} T={times[-1].length:,}"
     if start is times[0]:
         return f"ahead from the shortest length on, T={start.length:,}"
     before = [point for point in times if point.length < start.length]

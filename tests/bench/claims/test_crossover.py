@@ -88,7 +88,7 @@ def test_a_near_tie_after_a_lead_is_not_behind() -> None:
 def test_never_ahead_is_inconclusive_and_says_up_to_where() -> None:
     answer = against(lambda t: 1.4)["time"]
     assert answer.verdict == "INCONCLUSIVE"
-    assert answer.found.startswith("not clearly ahead by T=2,896")
+    assert answer.found.startswith("not ahead up to T=2,896")
     assert "longer ones may tell" in answer.reason
 
 
@@ -186,7 +186,8 @@ def test_what_stores_scores_is_drawn_and_not_judged() -> None:
         (((1.2, 1.3), (0.9, 1.1), (0.8, 0.9)), "ahead from T=3 on, crossing between 1 and 3"),
         (((0.9, 1.1), (0.8, 0.9)), "clearly ahead from T=2 on, nowhere clearly behind"),
         (((0.8, 0.9), (0.8, 0.9)), "ahead from the shortest length on, T=1"),
-        (((0.8, 0.9), (0.9, 1.0)), "not clearly ahead by T=2"),
+        (((0.8, 0.9), (0.9, 1.0)), "ahead at shorter lengths, not clearly at T=2"),
+        (((1.2, 1.3), (0.9, 1.0)), "not ahead up to T=2"),
     ],
 )
 def test_crossings_in_words(edges: tuple[tuple[float, float], ...], text: str) -> None:
