@@ -22,8 +22,17 @@ from bench.paired import compare_pairs
 from bench.registry import load_file
 from bench.timing import FULL
 
-PLAN = replace(FULL, warmup_ns=30_000_000, arm_budget_ns=100_000_000, min_rounds=20, max_rounds=200, isolated_blocks=0)
-"""Each process of a pair: a third of what a verdict on a regression takes."""
+PLAN = replace(
+    FULL,
+    warmup_calls=2,
+    warmup_ns=30_000_000,
+    longest_warmup_ns=300_000_000,
+    arm_budget_ns=100_000_000,
+    min_rounds=10,
+    max_rounds=200,
+    isolated_blocks=0,
+)
+"""Each process of a pair: a third of what a verdict on a regression takes, less for calls beyond 10 ms."""
 LOOKS = (6, 12)
 """Processes of a pair; more of them where six leave it UNCLEAR."""
 

@@ -33,6 +33,8 @@ MAX_COLUMNS, MAX_FIGURES = 4, 4
 """Panels beside one another, and figures of one kind; more would bury the rest."""
 STEPS = 60
 """Points of a drawn curve."""
+SLOPES = (-1.0, 4.0)
+"""Local slopes that are drawn where they lie."""
 GREY = "#777777"
 
 
@@ -100,17 +102,30 @@ def time_panel(axes: Axes, one: Ladder, look: Style) -> None:
 
 
 def slope_panel(axes: Axes, one: Ladder, look: Style) -> None:
-    """Slope between neighbours, that of the fit, and the exponents that count as equal to the expected one."""
+    """Slope between neighbours, that of the fit, and the exponents that count as equal to the expected one.
+
+    A slope that noise threw beyond :data:`SLOPES` would squeeze the rest: it is drawn open, at the edge.
+    """
     expected = one.axis.expected
     axes.axhspan(expected - TOLERANCE, expected + TOLERANCE, color="#bbbbbb", alpha=0.5, linewidth=0)
     middles = [sqrt(a * b) for a, b in pairwise(one.fit.lengths)]
     sizes = _between(one.fit.lengths)
     exponent, floor = one.fit.exponent or 0.0, one.fit.floor_ms or 0.0
     axes.plot(sizes, [exponent * (1 - floor / one.fitted_ms(size)) for size in sizes], color=look.color)
-    axes.plot(middles, one.fit.local_slopes, look.marker, color=look.color, markeredgecolor="white")
+    low, high = SLOPES
+    for middle, slope in zip(middles, one.fit.local_slopes, strict=True):
+        inside = low <= slope <= high
+        fill = look.color if inside else "white"
+        axes.plot(
+            middle,
+            min(max(slope, low), high),
+            look.marker,
+            color=fill,
+            markeredgecolor="white" if inside else look.color,
+        )
     length_axis(axes, one.fit.lengths, "sequence length T")
     axes.set_ylabel("local slope")
-    axes.set_ylim(min(-0.2, *one.fit.local_slopes) - 0.1, max(3.0, *one.fit.local_slopes) + 0.1)
+    axes.set_ylim(low - 0.15, high + 0.15)
 
 
 def linear_figure(judged: Sequence[Judged]) -> list[Drawing]:

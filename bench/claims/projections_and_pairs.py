@@ -43,9 +43,9 @@ class ProjectionsAndPairs:
     rule: ClassVar[str] = (
         "CONFIRMED if the ratio of pairs to projections passes 1 once, upwards, with its whole interval within a "
         f"factor of {WITHIN:g} of the prediction from FLOP and the rates at the longest length, which is {REACH:g} "
-        "times as long or more, and neither growth is refuted; REFUTED if the whole interval is off by a factor of "
-        f"more than {FAR:g}, or if projections take longer at the longest length though FLOP are equal {FAR:g} times "
-        "below it; INCONCLUSIVE otherwise."
+        f"times as long or more, neither growth is refuted, and the whole is within a factor of {ADDS_UP:g} of the sum "
+        f"of its parts; REFUTED if the whole interval is off by a factor of more than {FAR:g}, or if projections take "
+        f"longer at the longest length though FLOP are equal {FAR:g} times below it; INCONCLUSIVE otherwise."
     )
 
     def needs(self, scope: Scope) -> Needs:

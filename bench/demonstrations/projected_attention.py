@@ -85,15 +85,15 @@ class _Arm:
 
 @demonstrations.register("projected_attention")
 def projected_attention(quick: bool) -> Rows:
-    """Time the parts of every implementation in ``bench.projected`` for both pairs of widths, with one thread."""
+    """Time the parts of everything in ``bench.projected`` with one thread; ``quick``: self-attention alone."""
     import torch
 
     torch.set_num_threads(THREADS)
-    lengths, plan = (QUICK_LENGTHS, QUICK_PLAN) if quick else (LENGTHS, PLAN)
+    lengths, widths, plan = (QUICK_LENGTHS, WIDTHS[:1], QUICK_PLAN) if quick else (LENGTHS, WIDTHS, PLAN)
     problems = [
-        ProjectedProblem(Problem(seqlen=seqlen, num_heads=HEADS, head_dim=HEAD_DIM), *widths)
+        ProjectedProblem(Problem(seqlen=seqlen, num_heads=HEADS, head_dim=HEAD_DIM), *pair)
         for seqlen in lengths
-        for widths in WIDTHS
+        for pair in widths
     ]
     return time_parts(problems, PerfCounterClock(), plan)
 
