@@ -14,6 +14,8 @@ class Case:
     problem: Problem
     implementation: str
     timed: bool = True
+    ladder: str = ""
+    """Cells of the same name are climbed together though they differ in more than their lengths."""
 
 
 @dataclass(frozen=True)

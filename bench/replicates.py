@@ -1,6 +1,8 @@
-"""One problem in several fresh processes: the first verifies and times, the others only time, two looks.
+"""Cells in several fresh processes: the first verifies and times, the others only time, two looks.
 
-The processes of one problem run one after the other, so a kill at any moment costs one problem, not a whole run.
+The processes of one problem, or of one ladder where growth along it is in question, run one after the other: a kill at
+any moment costs these, not a whole run. Over a ladder each process climbs all lengths, so that a while in which the
+machine was slow is one process at some lengths, not all processes at one.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from bench.cell import make_record, merged_record
 from bench.record import Measurement, Record
 from bench.verdicts import decide, paired_estimates
 
-OneProcess = Callable[[Sequence[Case], Mapping[str, int] | None, int], Iterable[Record]]
-"""Runs cases of one problem in a fresh process of the given number; with calls per block by implementation, it times
-without verifying."""
+Calls = Mapping[tuple[str, str], int]
+"""Calls in a block by problem key and implementation, as the first process settled them."""
+OneProcess = Callable[[Sequence[Case], Calls | None, int], Iterable[Record]]
+"""Runs cases in a fresh process of the given number; with calls, it times without verifying."""
 
 
 def replicate(
@@ -25,32 +28,32 @@ def replicate(
     """Yield one record per case, each exactly once, unless a stop came before the first process was done.
 
     Args:
-        cases: all of one problem.
+        cases: of one problem or one ladder.
         one_process: runs some of them in a fresh process.
         looks: processes at each look; a later look is taken only if some order of two implementations is UNCLEAR.
         stopped: whether the user or a time budget wants the run to end.
     """
-    timed: dict[str, list[Record]] = {}
+    by_cell = {(case.problem.key, case.implementation): case for case in cases}
+    timed: dict[tuple[str, str], list[Record]] = {}
     for record in one_process(cases, None, 0):
         if record.measurement is None:
             yield record
         else:
-            timed[record.implementation] = [record]
-    by_name = {case.implementation: case for case in cases}
+            timed[_cell(record)] = [record]
     count = 1
     for look in looks:
         while timed and count < look and not stopped():
-            calls = {name: _measurement(records[0]).calls_per_sample for name, records in timed.items()}
-            for record in one_process([by_name[name] for name in timed], calls, count):
+            calls = {cell: _measurement(records[0]).calls_per_sample for cell, records in timed.items()}
+            for record in one_process([by_cell[cell] for cell in timed], calls, count):
                 if record.measurement is not None:
-                    timed[record.implementation].append(record)
+                    timed[_cell(record)].append(record)
                     continue
-                first = timed.pop(record.implementation)[0]
+                first = timed.pop(_cell(record))[0]
                 agreement = None if record.status in ("unsupported", "unavailable") else first.agreement
                 if agreement is not None and record.status == "incorrect":
                     agreement = agreement.model_copy(update={"passed": False})
                 yield make_record(
-                    by_name[record.implementation],
+                    by_cell[_cell(record)],
                     record.device,
                     record.implementation_version,
                     record.status,
@@ -59,17 +62,26 @@ def replicate(
                     notes=first.notes,
                 )
             count += 1
-        if not undecided({name: merged_record(records, looks[0]) for name, records in timed.items()}):
+        if not undecided([merged_record(records, looks[0]) for records in timed.values()]):
             break
     for records in timed.values():
         yield merged_record(records, looks[0])
 
 
-def undecided(records: Mapping[str, Record]) -> bool:
-    """Whether the order of some two neighbours on the leader board of this problem is UNCLEAR."""
-    measured = [_measurement(record) for record in records.values()]
-    measured.sort(key=lambda m: median(m.samples_ns) / m.calls_per_sample)
-    return any(decide(paired_estimates(a, b)).verdict == "UNCLEAR" for a, b in pairwise(measured))
+def undecided(records: Iterable[Record]) -> bool:
+    """Whether the order of some two neighbours on the leader board of one problem is UNCLEAR."""
+    boards: dict[str, list[Measurement]] = {}
+    for record in records:
+        boards.setdefault(record.problem.key, []).append(_measurement(record))
+    for board in boards.values():
+        board.sort(key=lambda m: median(m.samples_ns) / m.calls_per_sample)
+        if any(decide(paired_estimates(a, b)).verdict == "UNCLEAR" for a, b in pairwise(board)):
+            return True
+    return False
+
+
+def _cell(record: Record) -> tuple[str, str]:
+    return record.problem.key, record.implementation
 
 
 def _measurement(record: Record) -> Measurement:

@@ -10,7 +10,7 @@ import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -30,7 +30,7 @@ from bench.machine import describe_machine
 from bench.memory_check import cross_checked
 from bench.problem import Problem
 from bench.record import SCHEMA_VERSION, Record, Status, cell_key
-from bench.replicates import replicate
+from bench.replicates import Calls, replicate
 from bench.request import Interrupted, Listener, Request
 from bench.results import RunWriter, new_run_id, timestamp
 from bench.server import worker_context
@@ -202,19 +202,19 @@ class _Session:
             for record in self._climb(ladder, None, 0, logs):
                 self._write(record)
             return
-        for problem in dict.fromkeys(case.problem for case in ladder):
+        problems = dict.fromkeys(case.problem for case in ladder)
+        # A comparison at one length is done with it before the next; growth wants all lengths in every process.
+        parts = [[case for case in ladder if case.problem == one] for one in problems] if self.full else [ladder]
+        for part in parts:
             if self._stopped():
                 return
-            cases = [case for case in ladder if case.problem == problem]
-            records = list(replicate(cases, partial(self._climb, logs=logs), looks, self._stopped))
+            records = list(replicate(part, partial(self._climb, logs=logs), looks, self._stopped))
             if self.full and self.machine.device == "cpu":
                 records = cross_checked(records, self.request.load)
             for record in records:
                 self._write(record)
 
-    def _climb(
-        self, ladder: Sequence[Case], calls: Mapping[str, int] | None, number: int, logs: Path
-    ) -> Iterator[Record]:
+    def _climb(self, ladder: Sequence[Case], calls: Calls | None, number: int, logs: Path) -> Iterator[Record]:
         """Finish a ladder, in as many processes as it takes; each one that fails finishes at least one case.
 
         Args:

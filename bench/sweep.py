@@ -286,6 +286,8 @@ def planned_implementations(
 def ladders(cases: Iterable[Case], coarse_first: bool = False) -> list[list[Case]]:
     """Group cases so that one worker takes all lengths of one mask, width, dtype and direction, shortest first.
 
+    Cases that name a ladder form one of their own.
+
     Args:
         cases: in any order.
         coarse_first: split each ladder by value for a time budget: first every fourth length of every ladder,
@@ -295,7 +297,7 @@ def ladders(cases: Iterable[Case], coarse_first: bool = False) -> list[list[Case
     groups: dict[tuple[Any, ...], list[Case]] = {}
     for case in cases:
         fields = case.problem.model_dump(exclude={"seqlen_q", "seqlen_k"})
-        groups.setdefault((case.timed, *fields.values()), []).append(case)
+        groups.setdefault((case.timed, *((case.ladder,) if case.ladder else fields.values())), []).append(case)
     whole = [
         sorted(group, key=lambda case: (case.problem.seqlen_q * case.problem.seqlen_k, case.problem.key))
         for group in groups.values()

@@ -68,8 +68,8 @@ class Task:
     """What the machine can do at most, measured once per run."""
     energy: bool = False
     """Whether to measure energy per call, which takes seconds for each cell."""
-    calls: dict[str, int] | None = None
-    """For a later process of a problem: calls in a block by implementation, as the first process settled them."""
+    calls: dict[tuple[str, str], int] | None = None
+    """For a later process: calls in a block by problem key and implementation, as the first process settled them."""
 
 
 @dataclass(frozen=True)

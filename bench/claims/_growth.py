@@ -139,9 +139,9 @@ def problem(scope: Scope, length: int, **fields: object) -> Problem:
     return square(length, **(device | fields))
 
 
-def cases(problems: Iterable[Problem], names: Sequence[str] = MEASURED) -> list[Case]:
-    """Each problem with each of the named implementations."""
-    return [Case(one, name) for one in problems for name in names]
+def cases(problems: Iterable[Problem], names: Sequence[str] = MEASURED, ladder: str = "") -> list[Case]:
+    """Each problem with each of the named implementations; ``ladder`` names what is climbed together beside lengths."""
+    return [Case(one, name, ladder=ladder) for one in problems for name in names]
 
 
 def square_ladders(reading: Reading) -> list[Ladder]:

@@ -63,9 +63,14 @@ class PairCost:
         if not scope.quick:
             heads = problem(scope, 1).num_heads_q
             found += cases(problem(scope, fixed, seqlen_q=length) for length in lengths)
-            found += cases((problem(scope, WIDE_LENGTH, head_dim=w, head_dim_v=NARROW) for w in WIDTHS), ANY_WIDTH)
-            found += cases((problem(scope, WIDE_LENGTH, head_dim=NARROW, head_dim_v=w) for w in WIDTHS), ANY_WIDTH)
-            found += cases(problem(scope, WIDE_LENGTH, batch_size=b, num_heads=h * heads) for b, h in BATCH_HEADS)
+            found += cases(
+                (problem(scope, WIDE_LENGTH, head_dim=w, head_dim_v=NARROW) for w in WIDTHS), ANY_WIDTH, "d_k"
+            )
+            found += cases(
+                (problem(scope, WIDE_LENGTH, head_dim=NARROW, head_dim_v=w) for w in WIDTHS), ANY_WIDTH, "d_v"
+            )
+            batches = (problem(scope, WIDE_LENGTH, batch_size=b, num_heads=h * heads) for b, h in BATCH_HEADS)
+            found += cases(batches, ladder="B·H")
         return Needs(tuple(dict.fromkeys(found)), demonstrations=(DEMONSTRATION,) if scope.device == "cpu" else ())
 
     def judge(self, hearing: Hearing) -> list[Answer]:

@@ -43,7 +43,7 @@ class Processes:
                 agreement=AGREES,
                 measurement=Measurement(
                     samples_ns=(ns,) * 6,
-                    calls_per_sample=1 if calls is None else calls[name],
+                    calls_per_sample=1 if calls is None else calls[case.problem.key, name],
                     processes=(number,) * 6,
                     clock="perf_counter",
                     first_call_ns=1,
@@ -66,7 +66,7 @@ def test_a_clear_order_ends_at_the_first_look():
     assert len(processes.asked) == 6
     assert len(set(records["a"].measurement.processes)) == 6
     assert processes.asked[0][1] is None, "the first process verifies and calibrates"
-    assert all(calls == {"a": 1, "b": 1} for _, calls in processes.asked[1:])
+    assert all(calls == {(PROBLEM.key, "a"): 1, (PROBLEM.key, "b"): 1} for _, calls in processes.asked[1:])
 
 
 def test_equals_end_at_the_first_look_too_since_unchanged_is_an_answer():
@@ -123,3 +123,16 @@ def test_a_later_process_that_cannot_or_is_wrong_keeps_no_agreement_that_contrad
     records = {r.implementation: r for r in replicate([Case(PROBLEM, n) for n in "ab"], wrong, (6, 12), lambda: False)}
     assert records["b"].status == "incorrect"
     assert records["b"].agreement.passed is False
+
+
+def test_a_ladder_is_climbed_whole_by_every_process():
+    longer = Problem(**PROBLEM.model_dump() | {"seqlen_q": 512, "seqlen_k": 512})
+    cases = [Case(problem, name) for problem in (PROBLEM, longer) for name in "ab"]
+    processes = Processes({"a": 1000, "b": 2000}, fails={("b", 2): ("crashed", "ended by SIGSEGV")})
+    records = list(replicate(cases, processes, (5,), lambda: False))
+    assert [names for names, _ in processes.asked] == [["a", "b"] * 2] * 3 + [["a", "a"]] * 2
+    assert len(records) == 4
+    assert {(r.problem.key, r.implementation): r.status for r in records} == {
+        (problem.key, name): "ok" if name == "a" else "crashed" for problem in (PROBLEM, longer) for name in "ab"
+    }
+    assert all(len(set(r.measurement.processes)) == 5 for r in records if r.status == "ok")

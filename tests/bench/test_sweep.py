@@ -6,6 +6,7 @@ import pytest
 
 from bench.case import Case
 from bench.errors import MaskError, NothingSelectedError, ProblemError, SweepError, UnknownNameError, UsageError
+from bench.problem import Problem
 from bench.sweep import Selection, ladders, load_sweep, parse_override, parse_sweep, plan, sweep_names
 
 BASE = """
@@ -176,3 +177,10 @@ def test_coarse_lengths_come_first_under_a_time_budget():
     cases = [Case(problem, "naive") for problem, _ in sweep.problems]
     order = [[case.problem.seqlen_q for case in ladder] for ladder in ladders(cases, coarse_first=True)]
     assert order == [[16, 256, 4096]] * 2 + [[64, 1024]] * 2 + [[32, 128, 512, 2048]] * 2
+
+
+def test_cases_that_name_a_ladder_are_climbed_together_though_their_widths_differ() -> None:
+    wide = [Case(Problem(seqlen=64, head_dim=width), "naive", ladder="d_k") for width in (16, 32)]
+    plain = [Case(Problem(seqlen=64, head_dim=width), "naive") for width in (16, 32)]
+    assert [len(ladder) for ladder in ladders(wide)] == [2]
+    assert [len(ladder) for ladder in ladders(plain)] == [1, 1]
