@@ -16,9 +16,9 @@ from bench.results import Run
 from bench.sweep import Selection, Sweep
 from bench.timing import SamplingPlan
 
-PLAN = SamplingPlan(budget_ns=400_000_000, min_rounds=6, max_rounds=40, processes=(5,))
-"""Rounds of one problem; five processes, so that intervals cover what differs between processes."""
-QUICK = SamplingPlan(budget_ns=100_000_000, min_rounds=6, max_rounds=20, processes=(2,))
+PLAN = SamplingPlan(budget_ns=300_000_000, min_rounds=6, max_rounds=30, processes=(7,))
+"""Rounds of one problem; seven processes, so that one that something disturbed does not widen every interval."""
+QUICK = SamplingPlan(budget_ns=70_000_000, min_rounds=6, max_rounds=20, processes=(3,))
 TITLE = "Claims of the theory"
 PROSE = "What the claims ask for: ladders of lengths, widths and batches, paired comparisons, numerical demonstrations."
 
