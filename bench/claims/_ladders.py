@@ -7,8 +7,9 @@ from typing import Any
 from bench.claims import Scope
 from bench.problem import Problem
 
-LENGTHS = (256, 368, 512, 720, 1024, 1456, 2048, 2896, 4096)
-"""Steps of the square root of two, rounded to multiples of 16 as in the default sweep."""
+LENGTHS = (512, 720, 1024, 1456, 2048, 2896, 4096, 5792, 8192)
+"""Steps of the square root of two, rounded to multiples of 16 as in the default sweep. From 256 on, the scores of naive
+would leave one cache after the other on the way, and its exponent would be that of the caches as well."""
 QUICK_LENGTHS = (64, 96, 128, 176, 256, 368, 512, 720, 1024)
 """As many and as wide, where the longest costs a sixteenth."""
 

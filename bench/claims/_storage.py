@@ -46,7 +46,7 @@ L = TypeVar("L", bound=Along)
 
 def plain_lengths(scope: Scope) -> tuple[int, ...]:
     """The shared ladder, and where it is too short or odd for a law of bytes, lengths that decide one."""
-    more = WHOLE_LENGTHS if scope.device != "cpu" else [n for n in LENGTHS if WHOLE_BLOCKS <= n < LENGTHS[-1]]
+    more = WHOLE_LENGTHS if scope.device != "cpu" else LENGTHS[2:6]  # from WHOLE_BLOCKS on
     return tuple(dict.fromkeys((*ladder(scope), *more)))
 
 

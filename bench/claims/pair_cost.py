@@ -28,7 +28,7 @@ WIDTHS = (32, 48, 64, 96, 144, 208, 336, 512)
 """Of keys while values stay narrow, and the other way round; multiples of what a vector register holds."""
 NARROW = 16
 """The width that stays: small, so that the growing one costs more than half."""
-WIDE_LENGTH = 256
+WIDE_LENGTH = 512
 """While widths, or batch and heads, grow."""
 BATCH_HEADS = ((1, 2), (2, 2), (2, 3), (2, 4), (3, 4), (4, 4), (6, 4), (8, 4))
 """Batch items and heads, whose product grows 16-fold; even, so that two cores share the work evenly."""
