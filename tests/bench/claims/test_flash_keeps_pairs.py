@@ -93,7 +93,7 @@ def off_the_polynomial(length: int) -> int:
         ([without_memory(r) for r in ladder("sdpa_flash")], "peak bytes at three settled lengths are needed"),
         (ladder("sdpa_flash", peaks={n: off_the_polynomial(n) for n in LENGTHS}), "on no polynomial of T"),
         (ladder("sdpa_flash", lambda t: SQUARE(t) * (1.6 if LENGTHS.index(t) % 2 else 0.6)), "too noisy"),
-        (ladder("sdpa_flash", lambda t: 200 + 1e-6 * t**2), "overhead dominates"),
+        (ladder("sdpa_flash", lambda t: 80 + 1e-6 * t**2), "overhead dominates"),
         (ladder("sdpa_flash", lengths=LENGTHS[-5:]), "needs at least 8 lengths"),
         (ladder("sdpa_flash", lengths=LENGTHS[:3]), "on no polynomial of T"),
     ],
