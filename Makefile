@@ -1,6 +1,6 @@
 # Every target is one line that calls a tool; `setup` alone has logic. `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types test test-gpu check-all bench verify claims report clean
+.PHONY: help setup format lint types test test-slow test-gpu check-all bench verify claims report clean
 
 BIN := .venv/bin
 STAMP := .venv/.stamp
@@ -22,13 +22,16 @@ lint: $(STAMP) ## Check style, spelling and who may import whom
 types: $(STAMP) ## Check the types
 	$(BIN)/mypy
 
-test: $(STAMP) ## Run the tests that need no GPU
+test: $(STAMP) ## Run the tests that need no GPU, but for the slow ones
 	$(BIN)/pytest $(ARGS)
+
+test-slow: $(STAMP) ## Run the slow tests
+	$(BIN)/pytest -m 'slow and not gpu' $(ARGS)
 
 test-gpu: $(STAMP) ## Run the tests that need a GPU
 	$(BIN)/pytest -m gpu $(ARGS)
 
-check-all: lint types test ## Everything that has to pass before a change lands
+check-all: lint types test test-slow ## Everything that has to pass before a change lands
 
 bench: $(STAMP) ## Measure this machine and write a report (ARGS='--sweep smoke' for a quick look)
 	$(BIN)/attention-bench run $(ARGS)

@@ -59,10 +59,11 @@ def stored(names: Sequence[str], results: Path, filters: Filters) -> list[Run]:
 
 def build(paths: Sequence[Path], output: Path) -> Path:
     """Build the report of stored runs, say its findings, and return the page."""
-    from bench.report import build_report, summary_text
+    from bench.report import Material, build_report, summary_text
     from bench.results import read_run
 
     runs = [read_run(path) for path in paths]
-    page = build_report(runs, output / "+".join(run.run_id for run in runs))
-    say(summary_text(runs))
+    material = Material.of(runs)
+    page = build_report(runs, output / "+".join(run.run_id for run in runs), material=material)
+    say(summary_text(runs, material=material))
     return page

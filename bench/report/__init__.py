@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.claims import hear
+from bench.claims import Judged, hear
 from bench.errors import NothingSelectedError, OutputError
 from bench.notebook import Note, latest_findings, present_notebook
 from bench.plots import Drawing, Reading, draw_all, save
@@ -22,7 +22,7 @@ from bench.report.soundness import soundness
 from bench.report.speed import break_even_table
 from bench.results import Run
 
-__all__ = ["build_report", "repeat_command", "summary_text"]
+__all__ = ["Material", "build_report", "repeat_command", "summary_text"]
 
 EMBED_BYTES = 6_000_000
 """Figures beyond this many bytes in all are linked instead of embedded, so that the page opens quickly."""
@@ -40,13 +40,39 @@ class _Image:
     alt: str
 
 
-def build_report(runs: Sequence[Run], folder: Path, notebook: Path | None = None) -> Path:
+@dataclass(frozen=True)
+class Material:
+    """What page and summary are made of, computed once."""
+
+    reading: Reading
+    judged: list[Judged]
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> Material:
+        """The runs' rows with the claims judged.
+
+        Raises:
+            NothingSelectedError: if the runs hold nothing.
+        """
+        if not any(run.records or run.evidence for run in runs):
+            names = ", ".join(str(run.path) for run in runs) or "no run"
+            raise NothingSelectedError(
+                f"report must have at least one cell, got none in {names}. Measure something first."
+            )
+        reading = Reading(runs)
+        return cls(reading, hear(runs, reading))
+
+
+def build_report(
+    runs: Sequence[Run], folder: Path, notebook: Path | None = None, material: Material | None = None
+) -> Path:
     """Write ``index.html`` and the PNG figures into ``folder`` and return the page's path.
 
     Args:
         runs: what to show.
         folder: is made if it is not there.
         notebook: soundness notebook; None takes the published one of the checkout, if there is one.
+        material: of the same runs, if it is at hand.
 
     Raises:
         NothingSelectedError: if the runs hold no cell.
@@ -54,8 +80,8 @@ def build_report(runs: Sequence[Run], folder: Path, notebook: Path | None = None
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    reading, notes = _reading(runs), _notes(notebook)
-    judged = hear(runs, reading)
+    material, notes = material or Material.of(runs), _notes(notebook)
+    reading, judged = material.reading, material.judged
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -108,23 +134,16 @@ def build_report(runs: Sequence[Run], folder: Path, notebook: Path | None = None
     return path
 
 
-def summary_text(runs: Sequence[Run], notebook: Path | None = None) -> str:
+def summary_text(runs: Sequence[Run], notebook: Path | None = None, material: Material | None = None) -> str:
     """The findings for a terminal, one a line; arguments as for :func:`build_report`."""
-    reading = _reading(runs)
-    return "\n".join(f"- {finding.text}" for finding in findings(reading, _notes(notebook), hear(runs, reading)))
+    material = material or Material.of(runs)
+    return "\n".join(f"- {finding.text}" for finding in findings(material.reading, _notes(notebook), material.judged))
 
 
 def _notes(notebook: Path | None) -> list[Note]:
     """The latest findings of a soundness notebook; none where there is none."""
     path = notebook or present_notebook()
     return [] if path is None else latest_findings(path)
-
-
-def _reading(runs: Sequence[Run]) -> Reading:
-    if not any(run.records or run.evidence for run in runs):
-        names = ", ".join(str(run.path) for run in runs) or "no run"
-        raise NothingSelectedError(f"report must have at least one cell, got none in {names}. Measure something first.")
-    return Reading(runs)
 
 
 class _Shelf:
