@@ -23,6 +23,8 @@ class Evidence(Model):
     ``a_ms``; for a demonstration whatever its docstring says. Null if it failed."""
     reason: str | None = None
     """Why there are no rows."""
+    quick: bool = False
+    """Whether only a part of a demonstration's rows was asked for."""
     seconds: FiniteFloat = Field(ge=0)
     """What it took."""
 

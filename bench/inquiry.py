@@ -38,6 +38,8 @@ LOOKS = (6, 12)
 
 RIGHT = ("ok", "verified")
 """Statuses of cells that were shown to be right."""
+NOT_MEASURED = "not measured"
+"""In place of the status of a cell that this run did not get to."""
 
 Answer = list[dict[str, Any]]
 
@@ -52,6 +54,8 @@ class Inquiry:
     """Takes a scratch folder and gives the rows of the evidence."""
     arms: tuple[Arm, ...] = ()
     """What it times; not carried out unless each was shown to compute the right function."""
+    quick: bool = False
+    """Whether only a part of the rows is asked for."""
 
 
 def pair_inquiry(pair: Pair, device: str, allocator: str, load: tuple[Path, ...] = ()) -> Inquiry:
@@ -79,7 +83,7 @@ def demonstration_inquiry(name: str, quick: bool, allocator: str, load: tuple[Pa
         rows: Answer = in_fresh_process(demonstrate, name, quick, load, log=log, allocator=allocator)
         return rows
 
-    return Inquiry("demonstration", name, carry_out)
+    return Inquiry("demonstration", name, carry_out, quick=quick)
 
 
 def demonstrate(name: str, quick: bool, load: tuple[Path, ...]) -> Answer:
@@ -102,31 +106,35 @@ def pursue(
 
     Args:
         inquiries: with different names within each kind.
-        earlier: evidence of earlier runs; what has rows is taken over, newest first.
+        earlier: evidence of earlier runs, newest first; what has rows is taken over, unless it is a part and the whole
+            is asked for, or an arm of it has been found wrong since.
         folder: scratch.
         status: of the cell of an arm.
         stopped: whether to start no further one.
         write: takes each line.
         say: is told what is going on.
     """
-    kept = {(one.kind, one.name): one for one in reversed(earlier) if one.rows}
+    kept: dict[tuple[str, str, bool], Evidence] = {}
+    for one in earlier:
+        if one.rows:
+            kept.setdefault((one.kind, one.name, one.quick), one)
     for number, inquiry in enumerate(inquiries, start=1):
-        known = kept.get((inquiry.kind, inquiry.name))
-        if known is not None:
+        found = {arm: status(arm) for arm in inquiry.arms}
+        wrong = set(found.values()) - {*RIGHT, NOT_MEASURED}
+        known = kept.get((inquiry.kind, inquiry.name, False)) or kept.get((inquiry.kind, inquiry.name, inquiry.quick))
+        if known is not None and not wrong:
             write(known)
             continue
         if stopped():
             return
-        say(f"{inquiry.kind} {inquiry.name} ({number} of {len(inquiries)})")
         doubts = [
-            f"{arm.implementation} is {status(arm)} on {arm.problem.key}"
-            for arm in inquiry.arms
-            if status(arm) not in RIGHT
+            f"{arm.implementation} is {found[arm]} on {arm.problem.key}" for arm in found if found[arm] not in RIGHT
         ]
         if doubts:
-            write(Evidence(kind=inquiry.kind, name=inquiry.name, rows=None, reason="; ".join(doubts), seconds=0.0))
-        else:
-            write(_answered(inquiry, folder))
+            write(_evidence(inquiry, None, "; ".join(doubts), 0.0))
+            continue
+        say(f"{inquiry.kind} {inquiry.name} ({number} of {len(inquiries)})")
+        write(_answered(inquiry, folder))
 
 
 def _answered(inquiry: Inquiry, folder: Path) -> Evidence:
@@ -138,4 +146,12 @@ def _answered(inquiry: Inquiry, folder: Path) -> Evidence:
     except (BenchError, RuntimeError, MemoryError, OSError, EOFError) as error:
         reason = f"{type(error).__name__}: {error}"
     seconds = round(time.monotonic() - began, 3)
-    return Evidence(kind=inquiry.kind, name=inquiry.name, rows=rows, reason=reason, seconds=seconds)
+    return _evidence(inquiry, rows, reason, seconds)
+
+
+def _evidence(
+    inquiry: Inquiry, rows: tuple[dict[str, Any], ...] | None, reason: str | None, seconds: float
+) -> Evidence:
+    return Evidence(
+        kind=inquiry.kind, name=inquiry.name, rows=rows, reason=reason, seconds=seconds, quick=inquiry.quick
+    )

@@ -24,7 +24,7 @@ from bench.doctor import View, diagnose
 from bench.environment import read_environment
 from bench.header import RunEnd, RunHeader
 from bench.implementation import implementations
-from bench.inquiry import pursue
+from bench.inquiry import NOT_MEASURED, pursue
 from bench.lifeline import end_worker, has_message, how_it_ended
 from bench.machine import describe_machine
 from bench.memory_check import cross_checked
@@ -308,7 +308,7 @@ class _Session:
             return self._stopped()
 
         def status(arm: Arm) -> str:
-            return self.status_of.get((arm.problem, arm.implementation), "not measured")
+            return self.status_of.get((arm.problem, arm.implementation), NOT_MEASURED)
 
         asked = self.request.inquiries(self.machine.device)
         pursue(asked, earlier, folder, status, stopped, self.writer.write, self.listener.note)

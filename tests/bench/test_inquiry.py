@@ -14,13 +14,13 @@ PROBLEM = Problem(seqlen=32, num_heads=1)
 ROWS = [{"x": 1}]
 
 
-def inquiry(name, answer=ROWS, arms=()):
+def inquiry(name, answer=ROWS, arms=(), quick=False):
     def carry_out(folder):
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    return Inquiry("demonstration", name, carry_out, arms)
+    return Inquiry("demonstration", name, carry_out, arms, quick)
 
 
 @pytest.fixture
@@ -48,6 +48,23 @@ def test_what_an_earlier_run_answered_is_taken_over_and_what_failed_is_tried_aga
     found = pursued([inquiry("a"), inquiry("b")], earlier)
     assert found["a"].rows == ({"x": 7},)
     assert found["b"].rows == ({"x": 1},)
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked", "taken"), [(True, False, 1), (True, True, 7), (False, True, 7), (False, False, 7)]
+)
+def test_a_part_of_the_rows_is_never_taken_for_the_whole(pursued, stored, asked, taken):
+    earlier = [Evidence(kind="demonstration", name="a", rows=({"x": 7},), seconds=1, quick=stored)]
+    found = pursued([inquiry("a", quick=asked)], earlier)["a"]
+    assert found.rows == ({"x": taken},)
+    assert found.quick == (stored if taken == 7 else asked)
+
+
+def test_an_arm_that_was_found_wrong_since_takes_what_was_known_with_it(pursued):
+    arm = Arm(PROBLEM, "naive")
+    known = Evidence(kind="demonstration", name="a", rows=({"x": 7},), seconds=1)
+    assert pursued([inquiry("a", arms=(arm, arm))], [known], status=lambda arm: "incorrect")["a"].rows is None
+    assert pursued([inquiry("a", arms=(arm, arm))], [known], status=lambda arm: "not measured")["a"].rows == ({"x": 7},)
 
 
 def test_nothing_is_started_after_a_stop_and_what_is_known_is_still_written(pursued):

@@ -280,3 +280,10 @@ def test_unfinished_runs_say_so() -> None:
     resumed = run.header.model_copy(update={"resumed_from": "earlier"})
     text = summary_text([replace(run, header=resumed)], NO_NOTEBOOK)
     assert "took over cells of earlier" in text and "% of" not in text.splitlines()[-1]
+
+
+def test_growth_under_a_mask_whose_blocks_are_skipped_is_not_held_against_the_pairs() -> None:
+    full = planted.ladder(lambda n: 0.02 + 1e-6 * n**2, "kernel")
+    masked = planted.ladder(lambda n: 0.02 + 1e-4 * n, "kernel", mask="causal")
+    assert "CONFIRMED on 1 of 1 ladder" in sentence(said(*full, *masked), "grows as").text
+    assert "REFUTED on 1 of 1 ladder" in sentence(said(*masked), "grows as").text

@@ -28,6 +28,10 @@ def pairs_law(problem: Problem) -> float:
     return 0.03 + 2e-8 * problem.all_pairs * (problem.head_dim + problem.head_dim_v)
 
 
+def quadratic(length: int) -> float:
+    return 0.05 + 2e-6 * length**2
+
+
 def power_of(size: Callable[[Problem], float], exponent: float) -> Law:
     """The law of pairs, bent so that it grows with this exponent along ``size``."""
     return lambda problem: 0.03 + (pairs_law(problem) - 0.03) * size(problem) ** (exponent - 1) / 100
@@ -109,7 +113,9 @@ def test_overhead_of_more_than_half_neither_confirms_nor_refutes(law: Callable[[
 
 
 def test_a_width_that_hardly_matters_beside_the_rest_is_inconclusive() -> None:
-    law: Law = lambda problem: 1.0 + 1e-3 * problem.head_dim  # noqa: E731  # a law like the others
+    def law(problem: Problem) -> float:
+        return 1.0 + 1e-3 * problem.head_dim
+
     answer = by_axis(judge(measured(law)))["d_k"]
     assert answer.verdict == "INCONCLUSIVE"
     assert "overhead dominates" in answer.reason
@@ -131,16 +137,14 @@ def test_too_few_lengths_are_inconclusive_and_none_are_no_answer() -> None:
 
 
 def test_an_interrupted_ladder_of_a_named_implementation_is_not_passed_over() -> None:
-    law = lambda t: 0.05 + 2e-6 * t**2  # noqa: E731
-    answers = judge(square(law) + square(law, "sdpa_flash", LENGTHS[:6]))
+    answers = judge(square(quadratic) + square(quadratic, "sdpa_flash", LENGTHS[:6]))
     assert {a.subject.split(" ")[0]: a.verdict for a in answers} == {"naive": "CONFIRMED", "sdpa_flash": "INCONCLUSIVE"}
 
 
 def test_rows_measured_for_something_else_are_no_experiment() -> None:
-    law = lambda t: 0.05 + 2e-6 * t**2  # noqa: E731
-    more = square(law, lengths=(512, 1024), head_dim=128) + square(law, "mine", LENGTHS[:3])
+    more = square(quadratic, lengths=(512, 1024), head_dim=128) + square(quadratic, "mine", LENGTHS[:3])
     more += square(lambda t: 1e-4 * t, mask="causal") + square(lambda t: 1e-4 * t, mask="sliding_window(64)")
-    assert [answer.verdict for answer in judge(square(law) + more)] == ["CONFIRMED"]
+    assert [answer.verdict for answer in judge(square(quadratic) + more)] == ["CONFIRMED"]
 
 
 def test_other_implementations_are_judged_where_their_rows_are_enough() -> None:
@@ -149,9 +153,8 @@ def test_other_implementations_are_judged_where_their_rows_are_enough() -> None:
 
 
 def test_head_dims_dtypes_and_directions_are_subjects_of_their_own() -> None:
-    law = lambda t: 0.05 + 2e-6 * t**2  # noqa: E731
     groups = ({}, {"head_dim": 128}, {"dtype": "bfloat16"}, {"direction": "bwd"})
-    answers = judge(record for fields in groups for record in square(law, **fields))
+    answers = judge(record for fields in groups for record in square(quadratic, **fields))
     assert len({answer.subject for answer in answers}) == 4
     assert {answer.verdict for answer in answers} == {"CONFIRMED"}
 

@@ -21,14 +21,19 @@ LENGTHS = tuple(round(64 * 2 ** (step / 2)) for step in range(11))
 Law = Callable[[float], float]
 """Milliseconds at a length."""
 
+
 # 90 GFLOP/s for the products and 60 for the pairs, at width 256 with 4 heads of 64: equal at 384 / 1.5 = 256.
-PRODUCTS: Law = lambda t: 0.01 + 6 * 256**2 * t / 90e6  # noqa: E731  # laws, side by side
-PAIRS: Law = lambda t: 0.02 + 4 * 256 * t**2 / 60e6  # noqa: E731
+def products(length: float) -> float:
+    return 0.01 + 6 * 256**2 * length / 90e6
+
+
+def pairs_of(length: float) -> float:
+    return 0.02 + 4 * 256 * length**2 / 60e6
 
 
 def rows(
-    pairs: Law = PAIRS,
-    products: Law = PRODUCTS,
+    pairs: Law = pairs_of,
+    products: Law = products,
     *,
     lengths: Sequence[int] = LENGTHS,
     rounds: int = 12,
@@ -96,11 +101,11 @@ def test_the_theorys_laws_are_confirmed_with_the_crossover() -> None:
     ("pairs", "products", "reason"),
     [
         # An implementation that drops blocks: a tenth of the pairs is computed. FLOP are equal at 384, far within.
-        (lambda t: PAIRS(t) / 10, PRODUCTS, "less is computed than was counted"),
+        (lambda t: pairs_of(t) / 10, products, "less is computed than was counted"),
         # Roles exchanged: what is called pairs grows as T and what is called projections as T squared.
-        (PRODUCTS, PAIRS, "projections take longer at T=2048"),
+        (products, pairs_of, "projections take longer at T=2048"),
         # Pairs that grow as T^1.3: equal at 80, and at the longest length they foretell 770.
-        (lambda t: PRODUCTS(80) * (t / 80) ** 1.3, lambda t: PRODUCTS(80) * (t / 80), "beyond a factor of 3"),
+        (lambda t: products(80) * (t / 80) ** 1.3, lambda t: products(80) * (t / 80), "beyond a factor of 3"),
     ],
 )
 def test_counter_examples_are_refuted(pairs: Law, products: Law, reason: str) -> None:
@@ -120,10 +125,10 @@ def test_counter_examples_are_refuted(pairs: Law, products: Law, reason: str) ->
         (rows(lengths=[t // 8 for t in LENGTHS]), "not on the ladder: pairs do not clearly dominate by T=256"),
         (rows(lengths=[t * 8 for t in LENGTHS]), "not on the ladder: pairs dominate from T=512 on"),
         # Calls that cost more than what they compute, at short lengths.
-        (rows(lambda t: PAIRS(t) + 0.4), "pairs dominate from T=64 on, by their arithmetic or by their overhead"),
-        (rows(lambda t: PAIRS(t) * (6 if t == 91 else 1)), "changes more than once"),
+        (rows(lambda t: pairs_of(t) + 0.4), "pairs dominate from T=64 on, by their arithmetic or by their overhead"),
+        (rows(lambda t: pairs_of(t) * (6 if t == 91 else 1)), "changes more than once"),
         # Out of cache the pairs run at half their rate: the far end foretells a crossover at half the length.
-        (rows(lambda t: PAIRS(t) * (2 if t > 700 else 1)), "which reaches beyond a factor of 1.5"),
+        (rows(lambda t: pairs_of(t) * (2 if t > 700 else 1)), "which reaches beyond a factor of 1.5"),
     ],
 )
 def test_too_little_or_too_noisy_is_inconclusive(found: list[dict[str, Any]], reason: str) -> None:
@@ -134,7 +139,7 @@ def test_too_little_or_too_noisy_is_inconclusive(found: list[dict[str, Any]], re
 
 def test_a_crossover_as_predicted_does_not_outweigh_a_refuted_growth() -> None:
     # Both parts steeper by the same half power: their ratio grows as it should.
-    steep = rows(lambda t: PAIRS(t) * t**0.5, lambda t: PRODUCTS(t) * t**0.5)
+    steep = rows(lambda t: pairs_of(t) * t**0.5, lambda t: products(t) * t**0.5)
     answer = judged(steep)
     assert answer.verdict == "INCONCLUSIVE"
     assert "but projections grow as T^1.49" in answer.reason
@@ -143,7 +148,7 @@ def test_a_crossover_as_predicted_does_not_outweigh_a_refuted_growth() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_pairs_that_grow_as_projections_do_never_confirm_anything(seed: int) -> None:
     draw = random.Random(seed)
-    same = rows(lambda t: PRODUCTS(t) * draw.uniform(0.9, 1.1))
+    same = rows(lambda t: products(t) * draw.uniform(0.9, 1.1))
     assert judged(same).verdict != "CONFIRMED"
 
 
@@ -179,7 +184,7 @@ def test_crossings_lie_between_the_lengths_where_the_ratio_passes_one() -> None:
 
 
 def test_the_figure_tells_the_finding_without_the_text() -> None:
-    heard = hearing(rows(), rows(lambda t: PAIRS(t) / 10, implementation="multihead"))
+    heard = hearing(rows(), rows(lambda t: pairs_of(t) / 10, implementation="multihead"))
     answers = CLAIM.judge(heard)
     with figure_style():
         (drawing,) = CLAIM.draw(heard, answers)
