@@ -75,32 +75,39 @@ def resident_growth(cases: Sequence[Case], load: tuple[Path, ...] = (), timeout_
 
 
 def cross_checked(records: Sequence[Record], load: tuple[Path, ...] = ()) -> list[Record]:
-    """The records with the growth of the mark beside each exact peak that is large enough; a flag where they differ.
+    """The records with the growth of the mark, or why there is none, beside each exact peak; a flag where they differ.
 
     Args:
         records: of the CPU, with or without a measurement.
         load: files of unpackaged implementations.
     """
-    checked = list(records)
-    due = [i for i, r in enumerate(records) if _exact_peak(r) >= LEAST_PEAK_BYTES]
+    peaks = [_exact_peak(record) for record in records]
+    due = [i for i, peak in enumerate(peaks) if peak is not None and peak >= LEAST_PEAK_BYTES]
     cases = [Case(records[i].problem, records[i].implementation) for i in due]
-    for i, growth in zip(due, resident_growth(cases, load) if cases else [], strict=True):
-        measurement = records[i].measurement
-        if growth.vm_hwm_bytes is None or measurement is None or measurement.memory is None:
-            continue
-        memory = measurement.memory.model_copy(update={"vm_hwm_bytes": growth.vm_hwm_bytes})
-        flags = records[i].flags
-        if not agrees(memory.peak_bytes, growth.vm_hwm_bytes):
-            reason = f"resident memory grew by {growth.vm_hwm_bytes} bytes, the peak is {memory.peak_bytes}"
-            flags += (Flag(name="memory_disagrees", reason=reason),)
-        changed = {"measurement": measurement.model_copy(update={"memory": memory}), "flags": flags}
-        checked[i] = records[i].model_copy(update=changed)
-    return checked
+    grown = dict(zip(due, resident_growth(cases, load) if cases else [], strict=True))
+    too_small = Growth(None, f"a peak below {LEAST_PEAK_BYTES} bytes is too small for a cross-check")
+    return [
+        record if peak is None else _with_growth(record, grown.get(i, too_small))
+        for i, (record, peak) in enumerate(zip(records, peaks, strict=True))
+    ]
 
 
-def _exact_peak(record: Record) -> int:
+def _exact_peak(record: Record) -> int | None:
     memory = None if record.measurement is None else record.measurement.memory
-    return 0 if memory is None else memory.peak_bytes
+    return None if memory is None else memory.peak_bytes
+
+
+def _with_growth(record: Record, growth: Growth) -> Record:
+    """A record that has an exact peak, with the second opinion beside it."""
+    measurement = record.measurement
+    assert measurement is not None and measurement.memory is not None, "its peak was read"
+    memory, flags = measurement.memory, record.flags
+    told = {"vm_hwm_bytes": growth.vm_hwm_bytes, "vm_hwm_reason": growth.reason}
+    if growth.vm_hwm_bytes is not None and not agrees(memory.peak_bytes, growth.vm_hwm_bytes):
+        reason = f"resident memory grew by {growth.vm_hwm_bytes} bytes, the peak is {memory.peak_bytes}"
+        flags += (Flag(name="memory_disagrees", reason=reason),)
+    changed = measurement.model_copy(update={"memory": memory.model_copy(update=told)})
+    return record.model_copy(update={"measurement": changed, "flags": flags})
 
 
 def _measure(cases: Sequence[Case], load: Sequence[Path], sender: Connection) -> None:

@@ -165,7 +165,9 @@ class Memory(Model):
     device_used_bytes: int | None = Field(default=None, ge=0)
     """CUDA: memory in use on the whole device after the call, by anybody; never compared."""
     vm_hwm_bytes: int | None = Field(default=None, ge=0)
-    """CPU: growth of the resident high-water mark in a fresh process, a cross-check; null if not asked for."""
+    """CPU: growth of the resident high-water mark in a fresh process, a cross-check of ``peak_bytes``."""
+    vm_hwm_reason: str | None = None
+    """CPU: why there is no ``vm_hwm_bytes``: too small a peak to tell, or what the fresh process ran into."""
     excluded_bytes: dict[str, NonNegativeInt] = Field(default_factory=dict)
     """What the harness itself holds, by name: flush buffers, graph pools. Only ``device_used_bytes`` counts it."""
 

@@ -37,7 +37,7 @@ def present_columns(reading: Reading) -> list[Column]:
     measured = [(row, record) for row, record in cells if record.measurement is not None]
     clocks = dict.fromkeys(other.clock for _, record in measured for other in _measurement(record).others)
     energy = ENERGY if any(_measurement(record).energy is not None for _, record in measured) else []
-    there = [column for column in COLUMNS if any(column.value(*cell)[0] is not None for cell in measured)]
+    there = [column for column in (*COLUMNS, RESIDENT) if any(column.value(*cell)[0] is not None for cell in measured)]
     return [*(_clock_column(clock) for clock in clocks), *there, *energy]
 
 
@@ -61,6 +61,11 @@ def _clock_column(clock: str) -> Column:
 def _joules(row: Row, record: Record) -> tuple[float | None, str]:
     energy = record.measurement.energy if record.measurement else None
     return (None, "energy was not asked for") if energy is None else (energy.joules_per_call, energy.reason or "")
+
+
+def _resident(row: Row, record: Record) -> tuple[float | None, str]:
+    memory = record.measurement.memory if record.measurement else None
+    return row["vm_hwm_bytes"], (memory and memory.vm_hwm_reason) or "this run did not ask for it"
 
 
 def _measurement(record: Record) -> Measurement:
@@ -109,7 +114,8 @@ COLUMNS = tuple(
         ("allocated", "allocated_bytes", format_bytes, CUDA, "peak as handed out by the caching allocator"),
         ("reserved", "reserved_bytes", format_bytes, CUDA, "most that the caching allocator took from the device"),
         ("device used", "device_used_bytes", format_bytes, CUDA, "in use on the whole device, by anybody"),
-        ("VmHWM", "vm_hwm_bytes", format_bytes, "not asked for", "resident high-water mark: a cross-check of the peak"),
     )
 )
-"""All others, in the order in which they are shown."""
+"""All others, in the order in which they are shown; the last one is :data:`RESIDENT`."""
+RESIDENT = Column("VmHWM", "resident high-water mark: a cross-check of the peak", _resident, format_bytes)
+"""Where it is missing, the record itself says why."""

@@ -10,7 +10,7 @@ import pytest
 from bench import memory_check
 from bench.case import Case
 from bench.implementation import implementations
-from bench.memory_check import Growth, agrees, resident_growth
+from bench.memory_check import LEAST_PEAK_BYTES, Growth, agrees, cross_checked, resident_growth
 from bench.problem import Problem
 
 FAULTY = Path(__file__).parents[1] / "plugins" / "faulty.py"
@@ -73,3 +73,24 @@ def test_a_kernel_without_a_mark_gives_a_reason(monkeypatch, tmp_path):
     monkeypatch.setattr(memory_check, "CLEAR_REFS", tmp_path / "clear_refs")
     monkeypatch.setattr(memory_check, "own_bytes", lambda field: None)
     assert memory_check._growth(Case(Problem(seqlen=16), "naive")) == Growth(None, "this kernel keeps no VmHWM")
+
+
+@pytest.mark.parametrize(
+    ("peak", "growth", "mark", "reason", "flags"),
+    [
+        (8 * MIB, Growth(8 * MIB), 8 * MIB, None, []),
+        (8 * MIB, Growth(16 * MIB), 16 * MIB, None, ["memory_disagrees"]),
+        (8 * MIB, Growth(None, "no answer for 120 s"), None, "no answer for 120 s", []),
+        (8 * MIB - 1, None, None, f"a peak below {LEAST_PEAK_BYTES} bytes is too small for a cross-check", []),
+    ],
+)
+def test_each_peak_has_a_growth_beside_it_or_a_reason(make_record, monkeypatch, peak, growth, mark, reason, flags):
+    asked = []
+    monkeypatch.setattr(memory_check, "resident_growth", lambda cases, load: asked.extend(cases) or [growth])
+    record = make_record()
+    memory = record.measurement.memory.model_copy(update={"peak_bytes": peak})
+    measurement = record.measurement.model_copy(update={"memory": memory})
+    (found,) = cross_checked([record.model_copy(update={"measurement": measurement})])
+    assert len(asked) == (growth is not None)
+    assert (found.measurement.memory.vm_hwm_bytes, found.measurement.memory.vm_hwm_reason) == (mark, reason)
+    assert [flag.name for flag in found.flags] == flags
