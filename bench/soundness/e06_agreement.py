@@ -43,7 +43,8 @@ BLOCK_S = 0.001
 LEAD_IN = 2
 """Calls before each block, so that every timer finds the same caches; torch's Timer makes as many for itself alone."""
 WARMUP_S = 0.2
-ROUNDS = 100
+ROUNDS = 300
+"""With 100, the estimates of single processes scattered by 1 to 2 %: too coarse to settle 2 %."""
 
 Timed = Callable[[int], float]
 """Runs so many calls and gives the seconds that they took."""
