@@ -104,7 +104,8 @@ class Scaling:
             + ", ".join(f"{row['ladder']} {row['verdict']} ({row['exponent']})" for row in real)
         )
         met = least >= LEAST_CONFIRMED and false / fits <= MOST_FALSE and as_expected == len(real)
-        return Finding(met, found, [*simulated, *real])
+        enough = all(row["processes"] >= PROCESSES for row in real)
+        return Finding(met if enough else None, found, [*simulated, *real])
 
 
 def _simulated_rows(observations: Mapping[str, Observation]) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ class Faults:
 
     def units(self, quick: bool) -> list[str]:
         if quick:
-            return ["stub/0"]
+            return []  # a unit takes most of a minute
         return [f"stub/{n}" for n in range(STUB_KILLS // KILLS)] + [f"smoke/{n}" for n in range(SMOKE_KILLS)]
 
     def observe(self, unit: str, context: Context) -> Observation:

@@ -1,6 +1,6 @@
 import pytest
 
-from bench.soundness.e09_scaling import LADDERS, LAWS, Scaling, simulate
+from bench.soundness.e09_scaling import LADDERS, LAWS, PROCESSES, Scaling, simulate
 
 QUADRATIC = [law for law, (quadratic, _, _) in LAWS.items() if quadratic]
 REAL = {"naive": lambda t: 0.03 + 2e-6 * t**2, "linear": lambda t: 0.005 + 8e-5 * t, "short": lambda t: 0.03 + 1e-7 * t}
@@ -12,7 +12,7 @@ def ladder(name, law, process):
     return {"latency_ms": {str(t): law(t) * wobble[t] for t in LADDERS[name][0]}}
 
 
-def observations(counts=None, laws=REAL, processes=3):
+def observations(counts=None, laws=REAL, processes=PROCESSES):
     right, wrong = {"CONFIRMED": 100}, {"REFUTED": 100}
     simulated = {f"{law}/1/0": (right if law in QUADRATIC else wrong) | (counts or {}).get(law, {}) for law in LAWS}
     return simulated | {f"{n}/{p}": ladder(n, laws[n], p) for n in LADDERS for p in range(processes)}
@@ -43,6 +43,7 @@ def test_one_real_ladder_with_another_verdict_misses_it(name):
 
 def test_too_little_says_nothing():
     assert Scaling().judge({}).met is None
+    assert Scaling().judge(observations(processes=PROCESSES - 1)).met is None
     assert Scaling().judge({k: v for k, v in observations().items() if "short" not in k}).met is None
     assert Scaling().judge({k: v for k, v in observations().items() if k.split("/")[0] not in LAWS}).met is None
 
