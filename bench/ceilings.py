@@ -117,7 +117,8 @@ def measure_ceilings(
         if quick:
             copies = list(_curve(device, QUICK_WORKING_SETS, ("copy",), None, watch))
             rates = _rates(device, dtypes, watch, QUICK_SECONDS_PER_DTYPE)
-            return Ceilings(flop_per_s=rates, bytes_per_s=max(found.bytes_per_s for found in copies))
+            best = max(found.bytes_per_s for found in copies)
+            return Ceilings(flop_per_s=rates, bytes_per_s=best, cache_bytes=cache)
         every = None if device == "cuda" else torch.get_num_threads()
         by_threads: dict[int | None, dict[str, float]] = {}
         curve: list[Bandwidth] = []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.case import Case
-from bench.claims import Claim, Needs, Scope, claims
+from bench.claims import SWEEP, Claim, Needs, Scope, claims
 from bench.errors import NothingSelectedError
 from bench.implementation import implementations
 from bench.inquiry import Inquiry, demonstration_inquiry, pair_inquiry
@@ -75,7 +75,7 @@ def claims_request(
         cases = joint_needs(members, Scope(device, quick)).cases
         problems = dict.fromkeys(case.problem for case in cases)
         return Sweep(
-            name="claims",
+            name=SWEEP,
             title=TITLE,
             prose=PROSE,
             problems=tuple((problem, True) for problem in problems),

@@ -30,13 +30,11 @@ from statistics import median
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bench.power_law import BOUNDS, STARTS, Array, Interval, centred, resampled_exponents
 from bench.record import Measurement
 from bench.units import ns_to_ms
 
-Array = NDArray[np.float64]
-Interval = tuple[float, float]
 Verdict = Literal["CONFIRMED", "REFUTED", "INCONCLUSIVE"]
 
 TOLERANCE = 0.15
@@ -57,8 +55,6 @@ AICC_MARGIN = 2.0
 """Differences of AICc below this do not decide between two laws."""
 ROUNDING = 1e-9
 """Residuals of log t below this are rounding, whose signs mean nothing."""
-BOOTSTRAPS = 200
-"""Resamples of the processes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +139,7 @@ def fit_latencies(medians_ms: Mapping[int, Mapping[int, float]], expected: int =
     intervals = {level: _profile_interval(t, y, curve, level) for level in (0.90, 0.95)}
     if len(processes) > 1:
         table = np.log([[medians_ms[length][process] for length in lengths] for process in processes])
-        intervals = _widen(intervals, _resampled_exponents(t, table, curve))
+        intervals = _widen(intervals, resampled_exponents(t, table))
     votes = {name: _aicc(_growth_residuals(t, y, growth), 3) for name, growth in _LAWS.items()}
     runs_p = _runs_probability(curve.residuals)
     linear_cost = expected == 2 and _linear_cost_explains(t, y, curve)
@@ -213,22 +209,20 @@ class _Curve:
         return float((self.residuals**2).sum())
 
 
-def _fit_curve(t: Array, y: Array, start: _Curve | None = None) -> _Curve:
-    """Least squares over (p, log r) from several starts, as the valley may have two bottoms."""
+def _fit_curve(t: Array, y: Array) -> _Curve:
+    """Least squares over (p, log r)."""
     from scipy.optimize import least_squares
 
     x = t / t[-1]
 
     def residuals(theta: Array) -> Array:
-        return _centred(y - np.log(math.exp(theta[1]) + x ** theta[0]))
+        return centred(y - np.log(math.exp(theta[1]) + x ** theta[0]))
 
     def slopes(theta: Array) -> Array:
         ratio, power = math.exp(theta[1]), x ** theta[0]
-        return -_centred(np.stack([power * np.log(x), np.full_like(x, ratio)]) / (ratio + power)).T
+        return -centred(np.stack([power * np.log(x), np.full_like(x, ratio)]) / (ratio + power)).T
 
-    starts = [(start.exponent, start.log_ratio)] if start else [(0.7, -1.0), (1.5, -3.0), (2.5, -6.0)]
-    bounds = ([-1.0, -16.0], [6.0, 16.0])
-    found = [least_squares(residuals, theta, jac=slopes, bounds=bounds) for theta in starts]
+    found = [least_squares(residuals, theta, jac=slopes, bounds=BOUNDS) for theta in STARTS]
     best = min(found, key=lambda solution: float(solution.cost))
     exponent, log_ratio = float(best.x[0]), float(best.x[1])
     offset = float(np.mean(y - np.log(math.exp(log_ratio) + x**exponent)))
@@ -266,16 +260,16 @@ def _profiled_sse(t: Array, y: Array, exponent: float) -> float:
 def _growth_residuals(t: Array, y: Array, growth: Callable[[Array], Array]) -> Array:
     """Residuals of ``log t = a + log(r + growth(T) / growth(Tmax))`` with the best floor ``r >= 0``."""
     shape = growth(t) / growth(t[-1:])
-    best, least = _centred(y - np.log(shape)), math.inf
+    best, least = centred(y - np.log(shape)), math.inf
     grid = np.linspace(-14.0, 14.0, 57)
     for _ in range(4):
-        residuals = _centred(y - np.log(np.exp(grid)[:, None] + shape))
+        residuals = centred(y - np.log(np.exp(grid)[:, None] + shape))
         sums = (residuals**2).sum(axis=1)
         index = int(sums.argmin())
         if sums[index] < least:
             best, least = residuals[index], float(sums[index])
         grid = grid[index] + np.linspace(-1.0, 1.0, 17) * (grid[1] - grid[0])
-    without_floor = _centred(y - np.log(shape))
+    without_floor = centred(y - np.log(shape))
     return without_floor if (without_floor**2).sum() <= least else best
 
 
@@ -286,12 +280,6 @@ _LAWS: dict[str, Callable[[Array], Array]] = {
     "T^3": lambda t: t**3,
 }
 """What the second vote chooses among, each with a floor."""
-
-
-def _centred(values: Array) -> Array:
-    """Values minus their mean over the last axis, which fits the scale ``c1`` exactly."""
-    centred: Array = values - values.mean(axis=-1, keepdims=True)
-    return centred
 
 
 def _aicc(residuals: Array, parameters: int) -> float:
@@ -308,15 +296,29 @@ def _linear_cost_explains(t: Array, y: Array, curve: _Curve) -> bool:
     """Whether floor + linear + quadratic, none negative, fits better than one power and is mostly quadratic
     at Tmax.
     """
+    x = t / t[-1]
+    coefficients = sum_that_fits_better(y, np.stack([np.ones_like(x), x, x**2]), curve.residuals)
+    if coefficients is None or curve.exponent > 2 + TOLERANCE:
+        return False
+    return bool(coefficients[2] / coefficients.sum() >= MIN_SHARE)
+
+
+def sum_that_fits_better(y: Array, terms: Array, residuals: Array) -> Array | None:
+    """Coefficients of a sum of three terms, none negative, if it fits better than a floor and one power; None if not.
+
+    Args:
+        y: logarithms of latencies.
+        terms: ``(3, lengths)``.
+        residuals: of y, beside the floor and the power.
+    """
     from scipy.optimize import nnls
 
-    x = t / t[-1]
-    relative = np.stack([np.ones_like(x), x, x**2], axis=1) / np.exp(y)[:, None]
-    coefficients, _ = nnls(relative, np.ones_like(x))
-    predicted = coefficients @ np.stack([np.ones_like(x), x, x**2])
-    if coefficients[2] / coefficients.sum() < MIN_SHARE or curve.exponent > 2 + TOLERANCE:
-        return False
-    return _aicc(_centred(y - np.log(predicted)), 4) + AICC_MARGIN < _aicc(curve.residuals, 4)
+    coefficients, _ = nnls((terms / np.exp(y)).T, np.ones_like(y))
+    predicted = coefficients @ terms
+    if min(predicted) <= 0:
+        return None
+    better = _aicc(centred(y - np.log(predicted)), 4) + AICC_MARGIN < _aicc(centred(residuals), 4)
+    return np.asarray(coefficients) if better else None
 
 
 def _runs_probability(residuals: Array) -> float:
@@ -348,13 +350,6 @@ def _process_medians_ms(measurement: Measurement) -> dict[int, float]:
     for process, ns in zip(measurement.processes, measurement.samples_ns, strict=True):
         samples.setdefault(process, []).append(ns_to_ms(ns) / measurement.calls_per_sample)
     return {process: median(values) for process, values in samples.items()}
-
-
-def _resampled_exponents(t: Array, table: Array, curve: _Curve) -> Array:
-    """Exponents of resampled processes. ``table``: logarithms of the medians, ``(processes, lengths)``."""
-    draw = np.random.default_rng(0)
-    picks = (draw.integers(0, len(table), len(table)) for _ in range(BOOTSTRAPS))
-    return np.asarray([_fit_curve(t, np.median(table[pick], axis=0), start=curve).exponent for pick in picks])
 
 
 def _widen(intervals: dict[float, Interval], exponents: Array) -> dict[float, Interval]:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol
 from bench.case import Case, Pair
 from bench.evidence import Evidence
 from bench.plots import Drawing, Reading
+from bench.record import Record
 from bench.registry import Registry
 from bench.results import Run
 from bench.scaling import Verdict
@@ -34,6 +35,13 @@ __all__ = [
     "claims",
     "hear",
 ]
+
+SWEEP = "claims"
+"""Name of the sweep that asks for all that the claims need."""
+FAILED = ("incorrect", "out_of_memory", "timeout", "crashed", "error")
+"""Statuses of cells that were asked for and have no result; ``unsupported`` and ``unavailable`` are answers."""
+NAMED_FAILURES = 3
+"""Missing rows that are named; more are counted."""
 
 claims: Registry[type[Claim]] = Registry("claims", "claim", "bench.claims")
 """``@claims.register("name")`` on a class in a file of its own adds it."""
@@ -104,6 +112,51 @@ class Hearing:
         found = self._evidence.get(("demonstration", name))
         return () if found is None or found.rows is None else found.rows
 
+    @cached_property
+    def _records(self) -> dict[tuple[object, str], Record]:
+        """By problem and implementation."""
+        return {(one.problem, one.implementation): one for run in self.reading.runs for one in run.records}
+
+    def lacking(self, claim: Claim) -> list[Answer]:
+        """One INCONCLUSIVE answer if rows that a run of the claims owes this one are not there, so that none is missed
+        silently; other sweeps owe nothing.
+        """
+        asked = [run.header for run in self.reading.runs if run.header.sweep == SWEEP]
+        if not asked:
+            return []
+        device = "cpu" if asked[-1].environment.device == "cpu" else "cuda"
+        needs = claim.needs(Scope(device, quick=all("--quick" in header.command.split() for header in asked)))
+        here = {name for _, name in self._records}
+        owed = {
+            f"{case.implementation} on {case.problem.key}": self._why_no_cell(case)
+            for case in needs.cases
+            if case.implementation in here
+        }
+        owed |= {
+            pair.name: self._why_no_rows("pair", pair.name)
+            for pair in needs.pairs
+            if {pair.a.implementation, pair.b.implementation} <= here
+        }
+        owed |= {name: self._why_no_rows("demonstration", name) for name in needs.demonstrations}
+        missing = [f"{name} ({why})" for name, why in owed.items() if why]
+        if not missing:
+            return []
+        more = f"; and {len(missing) - NAMED_FAILURES} more" if len(missing) > NAMED_FAILURES else ""
+        found = f"{len(missing)} of {len(owed)} are missing"
+        return [Answer("rows it asks for", "INCONCLUSIVE", found, "; ".join(missing[:NAMED_FAILURES]) + more)]
+
+    def _why_no_cell(self, case: Case) -> str:
+        """Why a cell has no result; empty if it has one."""
+        record = self._records.get((case.problem, case.implementation))
+        if record is None:
+            return "not measured"
+        return f"{record.status}: {record.reason}" if record.status in FAILED else ""
+
+    def _why_no_rows(self, kind: str, name: str) -> str:
+        """Why a pair or a demonstration has no rows; empty if it has some."""
+        found = self._evidence.get((kind, name))
+        return "not measured" if found is None else found.reason or ""
+
     def missing(self, claim: Claim) -> str:
         """Why pairs and demonstrations of a claim have no rows, in one line; empty if none of them failed."""
         failed = {key: one.reason for key, one in self._evidence.items() if one.reason}
@@ -166,6 +219,6 @@ def hear(runs: Sequence[Run], reading: Reading | None = None) -> list[Judged]:
 def _judged(claim: Claim, hearing: Hearing) -> Judged:
     answers = tuple(claim.judge(hearing))
     if answers:
-        return Judged(claim, answers, heard=True)
+        return Judged(claim, (*answers, *hearing.lacking(claim)), heard=True)
     reason = hearing.missing(claim) or f"no rows; `attention-bench claims --only {claim.name}` measures them"
     return Judged(claim, (Answer("-", "INCONCLUSIVE", "nothing was measured", reason),), heard=False)

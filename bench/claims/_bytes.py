@@ -91,6 +91,13 @@ class Ladder:
         return tuple(found)
 
     @property
+    def gaps(self) -> str:
+        """Quantities that were measured at some of the lengths alone, so that a law would pass over the others."""
+        counts = {what: sum(row[name] is not None for row in self.judged) for name, what in QUANTITIES.items()}
+        partly = [f"{what} at {count}" for what, count in counts.items() if 0 < count < len(self.judged)]
+        return f"{' and '.join(partly)} of {len(self.judged)} lengths alone" if partly else ""
+
+    @property
     def shortage(self) -> str:
         """What is missing for a law."""
         whole = "" if self.implementation == NAIVE else f" of {WHOLE_BLOCKS:,} positions or more"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bench.claims import Answer, Drawing
-from bench.claims._storage import constants, several_machines, span
+from bench.claims._storage import STORES_NO_SCORES, constants, several_machines, span
 from bench.claims._versus import MARGIN, Versus, crossing_text, versus_naive
 from bench.figure_style import (
     Style,
@@ -21,12 +23,15 @@ from bench.figure_style import (
 )
 from bench.memory_law import NAIVE
 from bench.plots import Reading
+from bench.units import significant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_LADDERS = 3
 GREY = "#bbbbbb"
+TITLE_COLUMNS = 76
+"""Characters of a line above a panel."""
 
 
 def crossover_figure(reading: Reading, answers: Sequence[Answer]) -> list[Drawing]:
@@ -44,10 +49,10 @@ def crossover_figure(reading: Reading, answers: Sequence[Answer]) -> list[Drawin
     for (said, members), (left, right) in zip(shown, axes, strict=True):
         _panel(left, members, looks, "time")
         _panel(right, members, looks, "peak bytes")
-        left.set_title(printable(said), fontweight="bold", loc="left")
-    finding = _finding(shown[0][1], {one.implementation for one in versus_naive(reading)})
-    longest = max(length for one in shown[0][1] for length in one.lengths)
-    headline(figure, f"Time and memory against {NAIVE} up to T={longest:,}: {finding}")
+        _entitle(left, f"{said}: time", [_time_text(one) for one in members])
+        _entitle(right, f"{said}: memory", [_memory_text(one) for one in members])
+    finding = "; ".join(_verdicts(what, answers) for what in ("time", "memory"))
+    headline(figure, f"What stores no scores overtakes {NAIVE}, on all ladders together: {finding}")
     shared_legend(
         figure,
         [
@@ -71,7 +76,7 @@ def crossover_figure(reading: Reading, answers: Sequence[Answer]) -> list[Drawin
             caption=f"Time per call and peak bytes beyond inputs over those of {NAIVE}, T {span(lengths)}; below 1 it "
             f"is beaten. Times are paired round by round, bands are intervals {over}; bytes are exact.{left_out}",
             alt=f"Ratio to {NAIVE} against sequence length, both logarithmic, time on the left, memory on the right, "
-            f"a line per implementation and a line at 1. {finding}.",
+            f"a line per implementation and a line at 1. {finding}. {_spoken(shown)}",
         )
     ]
 
@@ -113,11 +118,39 @@ def _panel(axes: Axes, members: Sequence[Versus], looks: Mapping[str, Style], wh
     log_axis(axes, f"{what} over {NAIVE}'s", values)
 
 
-def _finding(members: Sequence[Versus], judged: set[str]) -> str:
-    said = []
-    for one in members:
-        if one.implementation in judged:
-            crossing = crossing_text(one.times) if one.times else "not timed with it"
-            share = f", {one.memory[max(one.memory)]:.1%} of the bytes" if one.memory else ""
-            said.append(f"{printable(one.implementation, 28).strip()} {crossing}{share}")
-    return "; ".join(said)
+def _entitle(axes: Axes, title: str, lines: Sequence[str]) -> None:
+    """The ladder, and in a line of its own what was found of each implementation."""
+    wrapped = [part for line in lines if line for part in textwrap.wrap(printable(line), TITLE_COLUMNS)]
+    axes.set_title("\n".join((printable(title), *wrapped)), loc="left", fontsize=8.5)
+
+
+def _time_text(one: Versus) -> str:
+    judged = one.implementation in STORES_NO_SCORES
+    return f"{_name(one)} {crossing_text(one.times)}" if judged and one.times else ""
+
+
+def _memory_text(one: Versus) -> str:
+    if one.implementation not in STORES_NO_SCORES or not one.memory:
+        return ""
+    longest = max(one.memory)
+    return f"{_name(one)} holds {significant(100 * one.memory[longest])} % of the bytes at T={longest:,}"
+
+
+def _name(one: Versus) -> str:
+    return printable(one.implementation, 28).strip()
+
+
+def _verdicts(what: str, answers: Sequence[Answer]) -> str:
+    """``time CONFIRMED on 5 of 6``."""
+    found = Counter(answer.verdict for answer in answers if answer.subject.startswith(what))
+    counts = ", ".join(f"{verdict} on {count} of {found.total()}" for verdict, count in found.most_common())
+    return f"{what} {counts or 'not judged'}"
+
+
+def _spoken(shown: Sequence[tuple[str, Sequence[Versus]]]) -> str:
+    """All titles in one line."""
+    lines = [
+        (said, [text for one in members for text in (_time_text(one), _memory_text(one)) if text])
+        for said, members in shown
+    ]
+    return " ".join(f"{said}: {'; '.join(found)}." for said, found in lines)

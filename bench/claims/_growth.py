@@ -9,12 +9,21 @@ from math import exp, log, prod
 from statistics import linear_regression, median
 
 from bench.claims import Case, Scope, Verdict
+from bench.claims._beyond_cache import beyond_cache
 from bench.claims._ladders import square
 from bench.metrics import Row
 from bench.plots import LADDER, Reading, grouped
 from bench.problem import Problem
 from bench.record import Measurement
-from bench.scaling import MIN_FIT_LENGTHS, MIN_LENGTHS, MIN_SHARE, MIN_SPAN, TimeFit, fit_latencies
+from bench.scaling import (
+    MIN_FIT_LENGTHS,
+    MIN_LENGTHS,
+    MIN_SHARE,
+    MIN_SPAN,
+    TOLERANCE,
+    TimeFit,
+    fit_latencies,
+)
 from bench.units import ns_to_ms
 
 NAIVE, FLASH = "naive", ("online_softmax", "sdpa_flash", "triton_flash")
@@ -192,6 +201,10 @@ def verdict(reading: Reading, one: Ladder) -> tuple[Verdict, str]:
     fit, row = one.fit, one.rows[0]
     if one.axis is LENGTH and fit.lengths[-1] <= SHORT_LENGTH:
         return "INCONCLUSIVE", f"up to T={SHORT_LENGTH} overhead dominates"
+    steep = fit.interval90 is not None and fit.interval90[1] > one.axis.expected + TOLERANCE
+    cache = beyond_cache(reading, one) if steep and fit.verdict != "CONFIRMED" else None
+    if cache is not None and fit.verdict == "INCONCLUSIVE":
+        return fit.verdict, f"{fit.reason}; {cache.text}"
     if fit.verdict != "REFUTED" or fit.power_share is None or fit.interval95 is None:
         return fit.verdict, fit.reason
     if fit.power_share < MIN_SHARE:
@@ -203,6 +216,8 @@ def verdict(reading: Reading, one: Ladder) -> tuple[Verdict, str]:
     steeper = fit.interval95[0] > one.axis.expected
     if steeper and row["device"] == "cpu" and allocators[row["run_id"]] != "warm":
         return "INCONCLUSIVE", "page faults: what is measured is the cost of the default allocator, not of the pairs"
+    if cache is not None and cache.explains:
+        return "INCONCLUSIVE", f"caches explain it better than a power does: {cache.text}"
     return fit.verdict, fit.reason
 
 

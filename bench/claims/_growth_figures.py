@@ -36,6 +36,8 @@ STEPS = 60
 SLOPES = (-1.0, 4.0)
 """Local slopes that are drawn where they lie."""
 GREY = "#777777"
+ALL_PAIRS = "mask full"
+"""Of all ladders here; masks that hide pairs are another claim's."""
 
 
 def scaling_figures(judged: Sequence[Judged]) -> list[Drawing]:
@@ -67,14 +69,15 @@ def _scaling_figure(number: int, constants: str, judged: Sequence[Judged], looks
     lengths = judged[0][0].fit.lengths
     trap = ", ".join(f"{one.implementation} T^{one.plain_line()[0]:.2f}" for one, _ in judged)
     finding = f"Time as T² once overhead is taken out: {verdict_text(judged)}"
-    headline(figure, finding, constants)
+    headline(figure, finding, f"{ALL_PAIRS}, {constants}")
     return Drawing(
         stem=slug("pair_cost-scaling", number),
         figure=figure,
         caption=f"Median latency with its interval at {len(lengths)} lengths from {lengths[0]} to {lengths[-1]} "
-        f"({constants}), with t = c0 + c1·T^p fitted to the logarithms; exponents with their 95 % intervals. Beneath, "
-        f"the slope between neighbouring lengths and that of the fit; 2 ± {TOLERANCE} is shaded. The dashed straight "
-        f"line through the logarithms is the trap, for it takes overhead for slow growth: {trap}.",
+        f"({ALL_PAIRS}, {constants}), with t = c0 + c1·T^p fitted to the logarithms; exponents with their 95 % "
+        f"intervals. Beneath, the slope between neighbouring lengths and that of the fit; 2 ± {TOLERANCE} is shaded. "
+        "The dashed straight line through the logarithms is the trap, for it takes overhead for slow growth: "
+        f"{trap}.",
         alt=f"Latency against sequence length, both logarithmic, and local slopes beneath, one column per "
         f"implementation, {constants}. {verdict_text(judged)}.",
     )
@@ -145,7 +148,7 @@ def linear_figure(judged: Sequence[Judged]) -> list[Drawing]:
     for place in places[len(shown) :]:
         place.set_axis_off()
     symbols = ", ".join(dict.fromkeys(one.axis.symbol for one, _ in judged))
-    headline(figure, f"Time linear in {symbols}: {verdict_text(judged)}")
+    headline(figure, f"Time linear in {symbols}: {verdict_text(judged)}", ALL_PAIRS)
     left_out = f" {len(panels) - len(shown)} further groups are not drawn." if len(panels) > len(shown) else ""
     constants = "; ".join(f"{members[0][0].axis.symbol}: {members[0][0].constants}" for members in shown)
     drawing = Drawing(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bench.claims import Answer, Drawing, Hearing, Needs, Scope, Verdict, claims
 from bench.claims._growth import FLASH, MEASURED, Ladder, cases, problem, square_ladders, that_decide, verdict
-from bench.claims._growth_figures import verdict_text
+from bench.claims._growth_figures import ALL_PAIRS, verdict_text
 from bench.claims._ladders import ladder
 from bench.figure_style import (
     Style,
@@ -153,15 +153,15 @@ def _figure(number: int, constants: str, growths: Sequence[Growth], reading: Rea
     ]
     shared_legend(figure, entries)
     judged = verdict_text([(one.ladder, _judge(reading, one)[0]) for one in growths if _bears(one)])
-    headline(figure, f"Linear memory, quadratic time: {judged}", constants)
+    headline(figure, f"Linear memory, quadratic time: {judged}", f"{ALL_PAIRS}, {constants}")
     laws = "; ".join(f"{one.ladder.implementation} {one.memory_text}" for one in growths)
     return Drawing(
         stem=slug("flash_keeps_pairs", number),
         figure=figure,
-        caption=f"Median latency and exact peak bytes of the same cells ({constants}), each over its value at the "
-        f"shortest length, with slopes between neighbouring lengths beneath. Grey: T and T². Peak memory from a "
-        f"quarter of the longest length on: {laws}. Scratch of whole blocks is fixed once the sequence is longer "
-        f"than a block, so the slope of linear memory may lie below 1.",
+        caption=f"Median latency and exact peak bytes of the same cells ({ALL_PAIRS}, {constants}), each over its "
+        "value at the shortest length, with slopes between neighbouring lengths beneath. Grey: T and T². Peak memory "
+        f"from a quarter of the longest length on: {laws}. Scratch of whole blocks is fixed once the sequence is "
+        "longer than a block, so the slope of linear memory may lie below 1.",
         alt=f"Growth of latency (left) and of peak memory (right) against sequence length, one line per "
         f"implementation, {constants}. {judged}.",
     )

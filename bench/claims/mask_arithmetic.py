@@ -9,7 +9,7 @@ from math import inf
 from typing import ClassVar
 
 from bench.claims import Answer, Case, Drawing, Hearing, Needs, Scope, Verdict, claims
-from bench.claims._ladders import ladder, square
+from bench.claims._ladders import square
 from bench.claims._mask_figures import cell_figure, paired_figure, window_figures
 from bench.claims._mask_ratios import (
     ALL_PERMITTED,
@@ -36,8 +36,11 @@ LEAST_BESIDE_NAIVE = (0.5 - LIMIT_TOLERANCE) / MASK_COST
 """Smallest limit relative to naive that is still one half."""
 WINDOW = 256
 """Keys that each query sees."""
-WINDOW_BLOCKS = (1, 2, 3, 4, 6, 8, 11, 16)
+WINDOW_BLOCKS = (1, 2, 3, 4, 5, 6, 8, 11, 16)
 """Lengths of kernels that skip, in units of the longest block of queries."""
+SHORT_WINDOWS, SHARED_BLOCKS = (512, 720), 7
+"""Lengths of kernels that take the window as a matrix: two short ones, and from there on the first so many of
+:data:`WINDOW_BLOCKS`, so that at each of these the same ones take turns."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,8 @@ class MaskArithmetic:
         fields = {} if on_cpu else {"num_heads": 16, "dtype": "float16"}
         block = CAUSAL["online_softmax"].block
         stored, longer = ("naive", "sdpa_flash" if on_cpu else "sdpa_efficient"), 1 if on_cpu else 4
-        cases = [Case(windowed(longer * n, **fields), name) for n in ladder(scope) for name in stored]
+        lengths = (*SHORT_WINDOWS, *(block * n for n in WINDOW_BLOCKS[:SHARED_BLOCKS]))
+        cases = [Case(windowed(longer * n, **fields), name) for n in lengths for name in stored]
         cases += [Case(windowed(block * n, **fields), "online_softmax") for n in WINDOW_BLOCKS]
         return Needs(tuple(cases), pairs=found)
 

@@ -52,7 +52,8 @@ class PairCost:
         "t = c0 + c1·size^p is fitted to the logarithms of the medians. CONFIRMED if the 90 % interval of p lies "
         "within ±0.15 of the exponent of the theory and the power is at least half of the longest time; REFUTED if the "
         "95 % interval lies outside; INCONCLUSIVE otherwise, if overhead is more than half, if more than a quarter of "
-        "the cells were disturbed, or if page faults of the default allocator can make the growth look steeper."
+        "the cells were disturbed, or if page faults of the default allocator or bytes beyond the last cache explain "
+        "why the growth looks steeper."
     )
 
     def needs(self, scope: Scope) -> Needs:

@@ -121,7 +121,8 @@ def _answer(one: PartsLadder) -> Answer:
     found = (
         f"crossover at T = {_place(one.crossing)} [{_range(one.crossing_span)}]; predicted by FLOP {one.by_flop:.0f}, "
         f"with the rates at T = {one.lengths[-1]} ({rates} GFLOP/s) {_range(one.by_rates)}; {grown}; "
-        f"both in one call {_range((min(one.wholes), max(one.wholes)))}x their sum"
+        f"both in one call {_range((min(one.wholes), max(one.wholes)))}x their sum; {one.rounds} rounds or more of one "
+        "process"
     )
     return Answer(one.subject, verdict, found, reason, (SOURCE,))
 

@@ -99,6 +99,8 @@ def _ladder_answer(one: Ladder, several: bool) -> Answer:
         wrong.append(f"the peak misses {NAIVE_LAW} by {one.law_residual_bytes:+,} bytes")
     if wrong:
         return Answer(subject, "REFUTED", found, "; ".join(wrong), keys)
+    if one.gaps:
+        return Answer(subject, "INCONCLUSIVE", found, f"measured: {one.gaps}", keys)
     return Answer(subject, "CONFIRMED", found, _expectation(one.laws[0]), keys)
 
 

@@ -92,12 +92,15 @@ def _reported(who: str, rows: Sequence[Row]) -> Answer:
     if never:
         return Answer(who, "REFUTED", found, never, (SOURCE,))
     early = [row for row in tried if row["gap"] < row["expected"] * (1 - TOLERANCE)]
-    text = "at the derived gaps"
+    late = [row for row in tried if row["gap"] > row["expected"] * (1 + TOLERANCE)]
+    said = []
     if early:
-        text = "earlier than derived: " + ", ".join(
-            f"{row['dtype']} with {row['keys']} keys (without subnormals {row['flushed']:.2f})" for row in early
-        )
-    return Answer(who, "CONFIRMED", found, text, (SOURCE,))
+        where = (f"{row['dtype']} with {row['keys']} keys (without subnormals {row['flushed']:.2f})" for row in early)
+        said.append(f"earlier than derived: {', '.join(where)}")
+    if late:
+        where = (f"{row['dtype']} with {row['keys']} keys" for row in late)
+        said.append(f"later than derived: {', '.join(where)}")
+    return Answer(who, "CONFIRMED", found, "; ".join(said) or "at the derived gaps", (SOURCE,))
 
 
 def _never(rows: Sequence[Row]) -> str:

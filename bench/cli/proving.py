@@ -64,7 +64,7 @@ def claims_(
             "verdict": answer.verdict,
             "found": answer.found,
             "reason": answer.reason,
-            "statement": one.claim.statement,
+            **({} if format == "table" else {"statement": one.claim.statement}),
             "rows": len(answer.rows) if format == "table" else " ".join(answer.rows),
         }
         for one in judged

@@ -73,7 +73,8 @@ def cache_misses(event: tuple[int, int] = CACHE_MISSES, root: Path = Path("/")) 
 def _refusal(code: int, root: Path) -> str:
     refused = f"perf_event_open was refused: {os.strerror(code)} (errno {code})"
     if code in (errno.ENOENT, errno.EOPNOTSUPP, errno.ENODEV):
-        return f"{refused}, as no counter of cache misses is offered here; most virtual machines offer none"
+        none = "as no counter of cache misses is offered here; most virtual machines offer none"
+        return f"{refused}, {none}, docs/theory.md says where one is had"
     paranoid = text(root / "proc/sys/kernel/perf_event_paranoid") or "unknown"
     return f"{refused}; kernel.perf_event_paranoid is {paranoid}, and 2 at most lets users count"
 

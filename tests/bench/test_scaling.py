@@ -147,3 +147,44 @@ def test_linear_growth_can_be_the_question(law: Callable[[int], float], verdict:
     fit = fit_latencies({t: {0: law(t)} for t in planted.LENGTHS}, expected=1)
     assert (fit.verdict, fit.growth) == (verdict, "linear")
     assert not fit.vote_disagrees
+
+
+def climbed(law: Callable[[int], float], seed: int, disturbed: float = 0.0) -> TimeFit:
+    """As in a run of the claims: nine lengths, seven processes, lengths that suit the machine more or less, and pairs
+    that are an eighth dearer beyond the last cache. A share of the medians is ``disturbed``: a third too long.
+    """
+    draw, medians = random.Random(seed), {}
+    pace = [draw.gauss(0, 0.02) for _ in range(7)]
+    for length in (512, 720, 1024, 1456, 2048, 2896, 4096, 5792, 8192):
+        beyond = 1 + 0.125 * max(0.0, 1 - 2**25 / (8 * length**2))
+        common = law(length) * beyond * math.exp(draw.gauss(0, 0.01))
+        noise = [draw.gauss(0, 0.03) + (draw.random() < disturbed) * 0.3 for _ in pace]
+        medians[length] = {n: common * math.exp(p + e) for n, (p, e) in enumerate(zip(pace, noise, strict=True))}
+    return fit_latencies(medians)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("law", "least", "most"),
+    [
+        (lambda t: 0.1 + 2e-6 * t**2, 57, 60),
+        (lambda t: 2e-6 * t**2, 57, 60),
+        (lambda t: 0.1 + 4e-7 * t**2.2, 0, 0),
+        (lambda t: 0.1 + 2e-5 * t**1.7, 0, 0),
+        (lambda t: 0.1 + 1e-3 * t * math.log2(t), 0, 0),
+        (lambda t: 0.1 + 1e-2 * t, 0, 0),
+        (lambda t: 0.1 + 2e-10 * t**3, 0, 0),
+    ],
+)
+def test_true_laws_are_confirmed_and_false_ones_are_not_though_scores_leave_the_cache(
+    law: Callable[[int], float], least: int, most: int
+) -> None:
+    verdicts = [climbed(law, seed).verdict for seed in range(60)]
+    assert least <= verdicts.count("CONFIRMED") <= most
+
+
+@pytest.mark.slow
+def test_disturbed_processes_make_a_true_law_inconclusive_at_worst() -> None:
+    verdicts = [climbed(lambda t: 0.1 + 2e-6 * t**2, seed, disturbed=0.05).verdict for seed in range(60)]
+    assert "REFUTED" not in verdicts
+    assert verdicts.count("CONFIRMED") > 40

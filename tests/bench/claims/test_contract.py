@@ -3,10 +3,10 @@
 import time
 
 import pytest
-from planted import default_run, run
+from planted import default_run, record, run
 
 from bench.case import Arm, Pair
-from bench.claims import Case, Hearing, Needs, Scope, claims, hear
+from bench.claims import Answer, Case, Hearing, Needs, Scope, claims, hear
 from bench.demonstrations import demonstrations
 from bench.evidence import Evidence
 from bench.implementation import implementations
@@ -113,3 +113,69 @@ def test_why_something_is_missing_is_said():
     hearing = Hearing(Reading([with_evidence(pair_evidence(reason="naive is incorrect on it"))]))
     assert hearing.missing(Planted()) == "p: naive is incorrect on it"
     assert Hearing(Reading([with_evidence(pair_evidence())])).missing(Planted()) == ""
+
+
+def claims_run(cells=(), evidence=(), command="attention-bench claims"):
+    from dataclasses import replace
+
+    return replace(run(cells, header={"sweep": "claims", "command": command}), evidence=evidence)
+
+
+class OfClaims(Planted):
+    """Answers whatever there is."""
+
+    def needs(self, scope):
+        whole = super().needs(scope)
+        return Needs(cases=whole.cases) if scope.quick else whole
+
+    def judge(self, hearing):
+        return [Answer("naive", "CONFIRMED", "f", "r", ("row",))]
+
+
+def lacking(*runs):
+    return [(one.found, one.reason) for one in Hearing(Reading(list(runs))).lacking(OfClaims())]
+
+
+CELL = record("naive", 16)
+SHOWN = Evidence(kind="demonstration", name="unknown", rows=({"a": 1},), seconds=1.0)
+
+
+class TestRowsThatAClaimAsksFor:
+    def test_a_whole_run_lacks_nothing(self):
+        assert lacking(claims_run([CELL], (pair_evidence(), SHOWN))) == []
+        assert lacking(claims_run([CELL], command="attention-bench claims --quick")) == []
+
+    @pytest.mark.parametrize(
+        ("cells", "evidence", "reason"),
+        [
+            ([CELL], (SHOWN,), "p (not measured)"),
+            ([CELL], (pair_evidence(reason="died"), SHOWN), "p (died)"),
+            ([CELL], (pair_evidence(),), "unknown (not measured)"),
+            ([record("naive", 32)], (pair_evidence(), SHOWN), f"naive on {CELL.problem.key} (not measured)"),
+            *(
+                ([record("naive", 16, status=status)], (pair_evidence(), SHOWN), f"({status}: planted {status})")
+                for status in ("incorrect", "out_of_memory", "timeout", "crashed", "error")
+            ),
+        ],
+    )
+    def test_each_missing_row_is_named(self, cells, evidence, reason):
+        ((found, said),) = lacking(claims_run(cells, evidence))
+        assert found == "1 of 3 are missing"
+        assert said.endswith(reason)
+
+    def test_what_cannot_be_computed_here_is_an_answer_and_absent_implementations_are_not_asked_for(self):
+        refused = record("naive", 16, status="unsupported")
+        assert lacking(claims_run([refused], (pair_evidence(), SHOWN))) == []
+        assert lacking(claims_run([record("sdpa_flash", 16)], (SHOWN,))) == []
+
+    def test_another_run_may_bring_them_and_other_sweeps_owe_nothing(self):
+        assert lacking(claims_run(evidence=(SHOWN,)), claims_run([CELL], (pair_evidence(),))) == []
+        assert lacking(run([CELL])) == []
+
+    def test_they_keep_a_claim_from_being_confirmed(self, monkeypatch):
+        monkeypatch.setattr(claims, "items", lambda: [("planted", OfClaims)])
+        (judged,) = hear([claims_run([CELL])])
+        assert [answer.verdict for answer in judged.answers] == ["CONFIRMED", "INCONCLUSIVE"]
+        assert judged.verdict == "INCONCLUSIVE"
+        (judged,) = hear([run([CELL])])
+        assert judged.verdict == "CONFIRMED"

@@ -220,3 +220,6 @@ def test_the_figure_shows_ratios_of_time_and_bytes_with_a_line_at_one() -> None:
         assert any(set(line.get_ydata()) == {1.0} for line in axes.get_lines())
     assert "sdpa_flash ahead from the shortest length on" in drawing.alt
     assert "sdpa_math" not in drawing.alt
+    assert "time CONFIRMED on 1 of 1; memory CONFIRMED on 1 of 1" in drawing.figure.get_suptitle().replace("\n", " ")
+    assert "sdpa_flash ahead from the shortest length" in left.get_title(loc="left")
+    assert "% of the bytes at T=" in right.get_title(loc="left")

@@ -106,6 +106,20 @@ class TestWhatIsCompared:
         small = Problem(seqlen=512, **WINDOWED)
         assert flash.prepare(small, make_inputs(small)).mask_bytes == 512**2
 
+    @pytest.mark.parametrize("device", ["cpu", "cuda"])
+    def test_under_a_window_those_that_store_it_take_turns_in_the_same_company_from_a_block_on(self, device):
+        cases = MaskArithmetic().needs(Scope(device)).cases
+        lengths = {}
+        for case in cases:
+            lengths.setdefault(case.implementation, set()).add(case.problem.seqlen_q)
+        online, naive = lengths.pop("online_softmax"), lengths["naive"]
+        assert all(one == naive for one in lengths.values())
+        assert len(naive) >= 8 <= len(online)
+        assert max(naive) >= 16 * min(naive)
+        if device == "cpu":
+            within = {length for length in naive | online if CAUSAL["online_softmax"].block <= length <= max(naive)}
+            assert within <= naive & online
+
     def test_quick_asks_for_less_under_the_same_names(self):
         claim = MaskArithmetic()
         whole, part = claim.needs(FULL), claim.needs(QUICK)

@@ -12,6 +12,7 @@ from bench.claims._ladders import LENGTHS
 from bench.claims.pair_cost import PairCost
 from bench.evidence import Evidence
 from bench.figure_style import figure_style
+from bench.header import Ceilings
 from bench.plots import Reading
 from bench.problem import Problem
 from bench.record import Record
@@ -147,6 +148,49 @@ def test_rows_measured_for_something_else_are_no_experiment() -> None:
     assert [answer.verdict for answer in judge(square(quadratic) + more)] == ["CONFIRMED"]
 
 
+def test_lengths_that_naive_was_timed_at_alone_stay_out_of_its_law() -> None:
+    climbed = square(quadratic) + square(quadratic, "sdpa_flash", noise=0.02)
+    strays = square(lambda t: 0.7 * quadratic(t), lengths=(1000, 2000, 3000))
+    (plain, _), (naive, flash) = judge(climbed), judge(climbed + strays)
+    assert (naive.verdict, naive.found, naive.rows) == (plain.verdict, plain.found, plain.rows)
+    assert len(flash.rows) == len(LENGTHS)
+
+
+def test_lengths_at_an_end_that_only_some_reach_count() -> None:
+    reached = {"naive": LENGTHS[:-1], "sdpa_flash": LENGTHS, "online_softmax": LENGTHS[1:]}
+    answers = judge(record for name, lengths in reached.items() for record in square(quadratic, name, lengths))
+    assert [len(answer.rows) for answer in answers] == [8, 9, 8]
+
+
+def leaving_the_cache(dearer: float) -> Callable[[int], float]:
+    """Pairs that are dearer, the more of the two matrices lies beyond a cache of 32 MiB."""
+    return lambda t: 2e-6 * t**2 * (1 + dearer * max(0.0, 1 - 2**25 / (8 * t**2)))
+
+
+@pytest.mark.parametrize(
+    ("cache", "law", "verdict", "said"),
+    [
+        (2**25, leaving_the_cache(0.1), "CONFIRMED", ""),
+        (2**25, leaving_the_cache(0.3), "INCONCLUSIVE", "from T=2,048 on its bytes exceed the last cache (33.6 MB)"),
+        (2**25, leaving_the_cache(0.8), "INCONCLUSIVE", "caches explain it better than a power does: from T=2,048 on"),
+        (2**40, leaving_the_cache(0.3), "INCONCLUSIVE", ""),
+        (None, leaving_the_cache(0.3), "INCONCLUSIVE", ""),
+        (2**25, lambda t: 1e-6 * t**2 * (1.3 if 600 < t < 1500 else 1), "INCONCLUSIVE", ""),
+        *((2**25, lambda t, p=p: 0.02 + 1e-3 * (t / 99) ** p, "REFUTED", "") for p in (1, 2.3, 2.5, 3)),
+    ],
+)
+def test_what_caches_add_refutes_nothing_and_is_said(
+    cache: int | None, law: Callable[[int], float], verdict: str, said: str
+) -> None:
+    ceilings = Ceilings(flop_per_s={"float32": 1e15}, bytes_per_s=1e15, cache_bytes=cache)
+    for noise in (0.0, 0.02):
+        run = planted.run(square(law, noise=noise), header={"ceilings": ceilings})
+        (answer,) = PairCost().judge(Hearing(Reading([run])))
+        assert answer.verdict == verdict, answer
+        assert said in answer.reason
+        assert bool(said) == ("last cache" in answer.reason)
+
+
 def test_other_implementations_are_judged_where_their_rows_are_enough() -> None:
     answers = judge(square(lambda t: 0.05 + 2e-6 * t**2) + square(lambda t: 0.01 + 1e-4 * t, "sparse"))
     assert {a.subject.split(" ")[0]: a.verdict for a in answers} == {"naive": "CONFIRMED", "sparse": "REFUTED"}
@@ -253,6 +297,7 @@ def test_figures_state_finding_trap_and_allocator() -> None:
     assert any(text.get_text().startswith("straight line: T^1.9") for text in above.texts)
     assert "T^1.9" in scaling.caption
     title = scaling.figure.get_suptitle().replace("\n", " ")
+    assert "mask full" in title
     assert "CONFIRMED for naive (planted-host, warm allocator)" in title
     assert "INCONCLUSIVE for naive (planted-host, default allocator)" in title
     assert "CONFIRMED for 5 of 5 ladders" in drawings["pair_cost-linear"].figure.get_suptitle()

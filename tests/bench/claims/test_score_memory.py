@@ -171,6 +171,16 @@ def test_what_flash_saves_for_the_backward_pass_has_no_square(per_pair: int, ver
     assert ("saved for backward has 4 bytes per pair" in answer.reason) == (verdict == "REFUTED")
 
 
+def test_bytes_that_some_lengths_lack_are_not_passed_over() -> None:
+    records = [
+        cell(name="naive", length=t, peak=12 * t * t + 512 * t, saved=4 * t * t, rise=rise, direction="fwd_bwd")
+        for t in WHOLE
+        for rise in [None if t == 1280 else 12 * t * t + 512 * t]
+    ]
+    answer = of(judge(records), "naive")
+    assert (answer.verdict, answer.reason) == ("INCONCLUSIVE", "measured: backward peak at 3 of 4 lengths alone")
+
+
 def test_too_few_lengths_are_inconclusive() -> None:
     few = of(judge(ladder("naive", lengths=(512, 1024, 2048))), "naive")
     assert few.verdict == "INCONCLUSIVE"
