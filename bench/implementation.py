@@ -149,6 +149,15 @@ class Implementation(Protocol):
         ...
 
 
+@runtime_checkable
+class Untimed(Protocol):
+    """What an implementation has besides where its time on some device is not that of what it is named after."""
+
+    def untimed(self, problem: Problem, device: str) -> str | None:
+        """Why this problem is verified and never timed on ``device``; None where it is timed. Must not import torch."""
+        ...
+
+
 def register_implementation(cls: type[Any]) -> type[Any]:
     """Class decorator: build the implementation once and add it to the registry under its ``name``."""
     implementations.add(cls.name, cls())
