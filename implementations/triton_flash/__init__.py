@@ -1,7 +1,8 @@
 """``triton_flash``: our own flash attention in Triton, forward, backward and split keys for decoding.
 
-Modules: ``tiles`` (device functions), ``forward`` and ``backward`` (kernels), ``tuning`` (which blocks), ``masking``
-(what a mask is to the kernels), ``launch`` (grids and arguments), ``ops`` (operators of torch), ``autotune``.
+Modules: ``tiles`` (device functions), ``forward`` and ``backward`` (kernels), ``tuning`` (which blocks), ``sources``
+(what compiling takes), ``masking`` (what a mask is to the kernels), ``launch`` (grids and arguments), ``ops``
+(operators of torch), ``autotune``.
 
 On a CPU the kernels run in Triton's interpreter: their results are verified there, and their time says nothing.
 """
@@ -12,17 +13,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import Unavailable
-from bench.implementation import AttentionInputs, AttentionOutput, Call, Layout, register_implementation
+from bench.implementation import (
+    AttentionInputs,
+    AttentionOutput,
+    Call,
+    KernelConfiguration,
+    KernelSource,
+    Layout,
+    register_implementation,
+)
 from bench.problem import Problem
 
 if TYPE_CHECKING:
     from implementations.triton_flash.launch import Mask
 
 INTERPRETED = "runs in Triton's interpreter, whose time says nothing"
-INTERPRETER_SECONDS = 20
-"""A call that would take longer in the interpreter is refused."""
+INTERPRETER_SECONDS = 5
+"""A call that would take longer in the interpreter is not tried: verifying a cell takes up to ten calls."""
 SECONDS_PER_TILE, SECONDS_PER_PROGRAM = 0.006, 0.003
 """Cost of a block of keys, and of what a program does before and after them: measured on one core, rounded up."""
+COMPILED: dict[tuple[object, ...], list[float]] = {}
+"""Seconds of each compilation in this process, by what decides the code besides strides; the certificate's included."""
 MOST_WIDTH = 256
 """Widest head: its tiles fill the shared memory of a multiprocessor."""
 
@@ -52,21 +63,38 @@ class TritonFlash:
         return f"{triton.__version__}+{source_digest()}"
 
     def unsupported(self, problem: Problem, device: str) -> str | None:
-        """Widths and masks that the kernels do not take, and what would keep the interpreter busy for too long."""
+        """Widths and masks that the kernels do not take."""
         from implementations.triton_flash.masking import visibility
 
         if max(problem.head_dim, problem.head_dim_v) > MOST_WIDTH:
             return f"heads of {problem.head_dim} and {problem.head_dim_v} are wider than {MOST_WIDTH}"
         found = visibility(problem)
-        if isinstance(found, str):
-            return found
-        if device == "cpu" and (seconds := interpreter_seconds(problem)) > INTERPRETER_SECONDS:
-            return f"would take about {seconds:.0f} s in Triton's interpreter, more than {INTERPRETER_SECONDS} s"
-        return None
+        return found if isinstance(found, str) else None
 
     def untimed(self, problem: Problem, device: str) -> str | None:
         """On a CPU nothing is ever timed."""
         return INTERPRETED if device == "cpu" else None
+
+    def unavailable(self, problem: Problem, device: str) -> str | None:
+        """What would keep the interpreter busy for too long needs the GPU that the kernels are written for."""
+        if device != "cpu" or (seconds := interpreter_seconds(problem)) <= INTERPRETER_SECONDS:
+            return None
+        return (
+            f"needs a GPU: Triton's interpreter, which stands in for it on a CPU, would take about {seconds:,.0f} s "
+            f"a call, more than {INTERPRETER_SECONDS} s"
+        )
+
+    def kernel_configurations(self) -> list[KernelConfiguration]:
+        from implementations.triton_flash.sources import described
+        from implementations.triton_flash.tuning import CONFIGURATIONS
+
+        return [described(line) for line in CONFIGURATIONS]
+
+    def kernel_sources(self, name: str) -> list[KernelSource]:
+        from implementations.triton_flash.sources import kernel_sources
+        from implementations.triton_flash.tuning import CONFIGURATIONS
+
+        return kernel_sources(next(line for line in CONFIGURATIONS if line.name == name))
 
     def predicted_peak_bytes(self, problem: Problem, device: str = "cpu") -> int:
         """Results, float32 statistics per query, and the sums of split keys: linear in the length."""
@@ -93,7 +121,7 @@ class TritonFlash:
 
         notes: dict[str, Any] = {"precision": "ieee"} if problem.dtype == "float32" else {}
         if q.device.type == "cuda":
-            notes |= _first_call(problem, inputs, run)
+            notes |= _first_call(problem, inputs, mask, run)
         notes |= described(q, k, v, problem.softmax_scale, mask, problem.direction != "fwd")
         return Call(run, mask_bytes=sum(t.nbytes for t in mask[2:] if t is not None), notes=notes)
 
@@ -143,12 +171,19 @@ def interpreter_seconds(problem: Problem) -> float:
     return passes * (tiles * SECONDS_PER_TILE + programs * SECONDS_PER_PROGRAM)
 
 
-def _first_call(problem: Problem, inputs: AttentionInputs, run: Any) -> dict[str, Any]:
-    """Call once, with gradients where the direction has them; what was compiled, and for how long."""
+def _first_call(problem: Problem, inputs: AttentionInputs, mask: Mask, run: Any) -> dict[str, Any]:
+    """Call once, with gradients where the direction has them.
+
+    Returns:
+        For a record's notes: how many kernels were compiled for this kind of problem since the process began, and for
+        how long; and where there was a search for blocks, how long it took, which is apart from all of that.
+    """
     import torch
 
+    from implementations.triton_flash.autotune import SEARCHES
     from implementations.triton_flash.tuning import compilations
 
+    searched = len(SEARCHES)
     with compilations() as seconds:
         if problem.direction == "fwd":
             with torch.inference_mode():
@@ -157,7 +192,14 @@ def _first_call(problem: Problem, inputs: AttentionInputs, run: Any) -> dict[str
             with torch.enable_grad():
                 torch.autograd.grad(run().out, (inputs.q, inputs.k, inputs.v), inputs.dout)
         torch.cuda.synchronize(inputs.q.device)
-    return {"compiled_kernels": len(seconds), "compile_s": round(sum(seconds), 3)}
+    found = SEARCHES[searched:]
+    if found:  # what was tried was compiled as well
+        return {"autotune_s": round(sum(found), 3)}
+    widths, absent = (problem.head_dim, problem.head_dim_v), tuple(part is None for part in mask)
+    kind = (problem.dtype, problem.direction, *widths, *absent, problem.softmax_scale > 0)
+    whole = COMPILED.setdefault(kind, [])
+    whole += seconds
+    return {"compiled_kernels": len(whole), "compile_s": round(sum(whole), 3)}
 
 
 def _has_gpu() -> bool:

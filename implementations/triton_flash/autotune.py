@@ -12,6 +12,7 @@ import json
 import math
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from pathlib import Path
@@ -29,6 +30,9 @@ GRID: dict[Direction, tuple[tuple[int, ...], ...]] = {
     "bwd_queries": ((64, 128), (32, 64), (4, 8), (1, 2)),
 }
 """``block_m``, ``block_n``, ``num_warps`` and ``num_stages`` to try beside the line of the table."""
+
+SEARCHES: list[float] = []
+"""Seconds of each search of this process, what it compiled included; what is read from disk is none."""
 
 
 def enabled() -> bool:
@@ -81,6 +85,7 @@ def best(key: str, tried: Iterable[Blocks], measure: Callable[[Blocks], float], 
     known = _read(path)
     if key in known:
         return Blocks(*known[key]["blocks"])
+    started = time.perf_counter()
     times: dict[Blocks, float] = {}
     for blocks in tried:
         try:
@@ -90,6 +95,7 @@ def best(key: str, tried: Iterable[Blocks], measure: Callable[[Blocks], float], 
                 raise
             if "illegal" in str(error):  # the device is broken, not the candidate too large
                 raise
+    SEARCHES.append(time.perf_counter() - started)
     winner = min(times, key=times.__getitem__)
     sizes = [winner.block_m, winner.block_n, winner.num_warps, winner.num_stages]
     _write(path, known | {key: {"blocks": sizes, "latency_ms": times[winner], "tried": len(times)}})

@@ -256,7 +256,7 @@ def _keys(
     backward.attention_backward_keys[(num_blocks * heads_kv * batch,)](
         *(q, k, v, dout, stats, delta, dk, dv, *_pair(mask.keys), *tables.edges),
         *(*q.stride(), *k.stride(), *v.stride(), *dout.stride(), *dk.stride(), *dv.stride()),
-        *(tables.stride, left, right, scale, _scales(scale)[1]),
+        *(tables.stride, left, right, _signed(scale), _scales(scale)[1]),
         *(batch, heads_kv, q.shape[1] // heads_kv, q.shape[2], seqlen_k, num_blocks),
         **_widths(head_dim, v.shape[3], scale),
         LOW=_hides_low(left, None, mask.query_ranges),
@@ -281,7 +281,7 @@ def _queries(
     backward.attention_backward_queries[(num_blocks * heads * batch,)](
         *(q, k, v, dout, stats, delta, dq, *_pair(mask.keys), *tables.edges),
         *(*q.stride(), *k.stride(), *v.stride(), *dout.stride(), *dq.stride()),
-        *(tables.stride, mask.left, mask.right, scale, _scales(scale)[1]),
+        *(tables.stride, mask.left, mask.right, _signed(scale), _scales(scale)[1]),
         *(batch, heads, heads // k.shape[1], seqlen_q, k.shape[2], num_blocks),
         **_widths(head_dim, v.shape[3], scale),
         LOW=_hides_low(mask.left, mask.keys, mask.key_ranges),
@@ -312,6 +312,11 @@ def _scales(scale: float) -> tuple[float, float]:
     """Magnitude of the scale, and that of exponents of two: kept normal, so that ``-inf`` times it stays ``-inf``."""
     size = abs(scale)
     return min(size, LARGEST), min(max(size * math.log2(math.e), SMALLEST), LARGEST)
+
+
+def _signed(scale: float) -> float:
+    """The scale as a factor of gradients: kept finite in float32, so that 0 times it stays 0."""
+    return math.copysign(_scales(scale)[0], scale)
 
 
 def _widths(head_dim: int, head_dim_v: int, scale: float) -> dict[str, int]:

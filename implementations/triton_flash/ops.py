@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from bench.errors import Unsupported
+from implementations.triton_flash import MOST_WIDTH
 from implementations.triton_flash.launch import Mask, like, run_backward, run_forward
+from implementations.triton_flash.tiles import INTERPRETED
 
 NAMESPACE = "attention_bench"
 
@@ -147,10 +149,6 @@ def attention(
     return (out.transpose(1, 2) if layout == "bshd" else out), lse
 
 
-MOST_WIDTH = 256
-"""Widest head: its tiles fill the shared memory of a multiprocessor."""
-
-
 def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     """Refuse what the kernels would read wrongly; shapes in the logical order.
 
@@ -163,9 +161,23 @@ def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         raise Unsupported(f"q, k and v must be of one dtype of float16, bfloat16, float32, got {got}. Convert them.")
     if len({tensor.device for tensor in (q, k, v)}) > 1:
         raise Unsupported(f"q, k and v must be on one device, got {q.device}, {k.device}, {v.device}. Move them.")
-    same = q.shape[0] == k.shape[0] == v.shape[0] and k.shape[1:3] == v.shape[1:3] and q.shape[3] == k.shape[3]
-    if any(tensor.dim() != 4 for tensor in (q, k, v)) or not same or q.shape[1] % max(k.shape[1], 1):
+    if q.is_cuda == INTERPRETED:
+        mode, there, other = ("interpreted", "a CPU", 0) if INTERPRETED else ("compiled", "a GPU", 1)
+        raise Unsupported(
+            f"q, k and v must be on {there}, as the kernels of this process are {mode}, got {q.device}. "
+            f"Move them, or set TRITON_INTERPRET={other} before the process starts."
+        )
+    if not _fit_together(q, k, v):
         got = ", ".join(str(tuple(tensor.shape)) for tensor in (q, k, v))
         raise Unsupported(f"q, k and v must be (batch, heads, seqlen, width) that fit together, got {got}.")
-    if max(q.shape[3], v.shape[3]) > MOST_WIDTH:
-        raise Unsupported(f"heads must be at most {MOST_WIDTH} wide, got {q.shape[3]} and {v.shape[3]}. Narrow them.")
+    if not 1 <= min(q.shape[3], v.shape[3]) <= max(q.shape[3], v.shape[3]) <= MOST_WIDTH:
+        raise Unsupported(f"heads must be 1 to {MOST_WIDTH} wide, got {q.shape[3]} and {v.shape[3]}. Change the width.")
+
+
+def _fit_together(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
+    """Whether batch, heads, positions and widths of the three are those of one attention."""
+    if any(tensor.dim() != 4 for tensor in (q, k, v)):
+        return False
+    same = q.shape[0] == k.shape[0] == v.shape[0] and k.shape[1:3] == v.shape[1:3] and q.shape[3] == k.shape[3]
+    heads, heads_kv = q.shape[1], k.shape[1]
+    return same and (heads % heads_kv == 0 if heads_kv else heads == 0)

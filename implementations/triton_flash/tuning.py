@@ -1,4 +1,4 @@
-"""Which blocks a kernel uses: the table of shipped configurations, and how each of them is compiled without a device.
+"""Which blocks a kernel uses: the table of shipped configurations.
 
 The table was chosen from the machine code: no register is spilled at widths 64 and 128, products use each target's
 largest matrix instruction, and within that the blocks are as large as they can be, since a larger block of keys
@@ -9,7 +9,7 @@ looks for something faster on the device at hand (:mod:`implementations.triton_f
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -87,22 +87,6 @@ class Configuration:
         return f"{self.target}-{self.direction}-{self.dtype}-{self.head_dim}"
 
 
-@dataclass(frozen=True)
-class KernelSource:
-    """Everything that compiling one kernel of a configuration takes, for ``triton.compile``."""
-
-    function: Any
-    """The ``JITFunction``."""
-    signature: Mapping[str, str]
-    """Type of each argument by name; ``constexpr`` where :attr:`constexprs` holds the value."""
-    constexprs: Mapping[tuple[int], object]
-    """Compile-time values by position of the argument."""
-    attrs: Mapping[tuple[int], list[list[object]]]
-    """What is known of arguments: alignment to 16, as in a launch on tensors from PyTorch's allocator."""
-    options: Mapping[str, int]
-    """``num_warps`` and ``num_stages``."""
-
-
 # head_dim: block_m, block_n, num_warps, num_stages
 _TABLE: dict[tuple[str, Direction, Literal["half", "float32"]], dict[int, tuple[int, int, int, int]]] = {
     ("sm_80", "fwd", "half"): {64: (128, 64, 8, 3), 128: (128, 32, 8, 4), 256: (64, 64, 8, 2)},
@@ -111,7 +95,7 @@ _TABLE: dict[tuple[str, Direction, Literal["half", "float32"]], dict[int, tuple[
     ("sm_80", "bwd_queries", "half"): {64: (128, 64, 8, 2), 128: (128, 32, 8, 2), 256: (64, 32, 8, 2)},
     ("sm_80", "fwd", "float32"): {128: (32, 16, 8, 2), 256: (16, 16, 8, 2)},
     ("sm_80", "split", "float32"): {256: (16, 16, 8, 2)},
-    ("sm_80", "bwd_keys", "float32"): {128: (32, 32, 16, 2), 256: (16, 16, 8, 1)},
+    ("sm_80", "bwd_keys", "float32"): {128: (32, 32, 16, 2), 256: (16, 16, 8, 2)},
     ("sm_80", "bwd_queries", "float32"): {128: (64, 16, 8, 2), 256: (16, 16, 8, 2)},
     ("sm_90", "fwd", "half"): {64: (128, 128, 8, 3), 128: (128, 128, 8, 2), 256: (128, 64, 8, 2)},
     ("sm_90", "split", "half"): {256: (64, 64, 8, 2)},
@@ -228,83 +212,3 @@ def source_digest() -> str:
     own = Path(__file__).parent
     texts = (own / f"{name}.py" for name in ("tiles", "forward", "backward", "launch", "tuning"))
     return hashlib.sha256(b"".join(text.read_bytes() for text in texts)).hexdigest()[:8]
-
-
-def kernel_sources(line: Configuration, causal: bool = True) -> list[KernelSource]:
-    """What a configuration launches, to be compiled with no device: heads of its full width, bfloat16 for ``half``.
-
-    Args:
-        line: of :data:`CONFIGURATIONS`.
-        causal: under a causal mask, so that both loops of a kernel are there; else without a mask.
-
-    Raises:
-        Unavailable: in a process where the kernels are interpreted; ``TRITON_INTERPRET=0`` prevents it.
-    """
-    from bench.errors import Unavailable
-    from implementations.triton_flash import backward, forward, tiles
-
-    if tiles.INTERPRETED:
-        raise Unavailable("kernels are interpreted in this process; set TRITON_INTERPRET=0 before they are imported")
-    width = line.head_dim
-    sizes = {"HEAD_DIM": width, "HEAD_DIM_V": width, "BLOCK_D": width, "BLOCK_DV": width, "SIGN": 1}
-    sizes |= {"BLOCK_M": line.blocks.block_m, "BLOCK_N": line.blocks.block_n, "LOW": False}
-    options = {"num_warps": line.blocks.num_warps, "num_stages": line.blocks.num_stages}
-    band = {"right"} if causal else set()
-    if line.direction == "fwd":
-        return [_source(forward.attention_forward, line, sizes, options, band)]
-    if line.direction == "bwd_queries":
-        delta = {**sizes, "BLOCK_M": DELTA_ROWS}
-        return [
-            _source(backward.attention_backward_queries, line, sizes, options, band),
-            _source(backward.attention_delta, line, delta, {"num_warps": DELTA_WARPS}, set()),
-        ]
-    if line.direction == "bwd_keys":  # the band seen from the keys: its other edge
-        sizes["LOW"], band = causal, {"left"} if causal else set()
-        return [_source(backward.attention_backward_keys, line, sizes, options, band)]
-    join = {**sizes, "BLOCK_SPLITS": MOST_SPLITS}
-    return [
-        _source(forward.attention_forward_split, line, sizes, options, band),
-        _source(forward.attention_forward_join, line, join, {"num_warps": JOIN_WARPS}, set()),
-    ]
-
-
-_FLOAT32_POINTERS = {"lse_ptr", "stats_ptr", "delta_ptr", "acc_ptr", "sums_ptr"}
-_ABSENT = {"key_first_ptr", "key_stop_ptr", "first_table_ptr", "stop_table_ptr", "dlse_ptr", "left", "right"}
-"""Arguments of masks and gradients that a plain call passes as None."""
-
-
-def _source(
-    function: Any, line: Configuration, sizes: Mapping[str, int], options: Mapping[str, int], given: set[str]
-) -> KernelSource:
-    """A kernel with contiguous tensors; ``given`` names arguments that are not None though they may be."""
-    signature: dict[str, str] = {}
-    constexprs: dict[tuple[int], object] = {}
-    attrs: dict[tuple[int], list[list[object]]] = {}
-    for position, kind, value in _arguments(function.arg_names, line, sizes, given):
-        name = function.arg_names[position]
-        signature[name] = kind
-        if kind == "constexpr":
-            constexprs[(position,)] = value
-        elif kind.startswith("*") or name.startswith("stride_"):
-            attrs[(position,)] = [["tt.divisibility", 16]]
-    return KernelSource(function, signature, constexprs, attrs, options)
-
-
-def _arguments(
-    names: list[str], line: Configuration, sizes: Mapping[str, int], given: set[str]
-) -> Iterator[tuple[int, str, object]]:
-    """Position, type, and value where it is known at compile time."""
-    element = "*fp32" if line.dtype == "float32" else "*bf16"
-    for position, name in enumerate(names):
-        if name in sizes:
-            yield position, "constexpr", sizes[name]
-        elif name in _ABSENT - given:
-            yield position, "constexpr", None
-        elif name.endswith("_ptr"):
-            yield position, "*fp32" if name in _FLOAT32_POINTERS else element, None
-        elif name.startswith("stride_") and name.endswith("d"):
-            yield position, "constexpr", 1
-        elif name in ("scale", "exponent_scale"):
-            yield position, "fp32", None
-        else:
-            yield position, "i32", None

@@ -12,9 +12,11 @@ import torch
 
 from bench import masks
 from bench.case import Case
+from bench.certificate import attend_with
 from bench.clocks import Block
 from bench.errors import Unavailable, Unsupported
-from bench.implementation import AttentionInputs, Untimed, implementations
+from bench.gate import score_setting
+from bench.implementation import AttentionInputs, Untimed, implementations, refusal
 from bench.inputs import make_inputs
 from bench.numerics import agree, failure_reason
 from bench.problem import Problem
@@ -29,7 +31,7 @@ if torch.cuda.is_available():
 import triton.language as tl
 
 import implementations.triton_flash as package
-from implementations.triton_flash import forward, launch, tiles
+from implementations.triton_flash import autotune, forward, launch, tiles
 from implementations.triton_flash.launch import Mask, run_backward, run_forward
 from implementations.triton_flash.masking import visibility
 from implementations.triton_flash.ops import attention
@@ -127,6 +129,15 @@ def test_any_finite_scale_gives_equal_scores_equal_weights(scale, dtype):
     assert dv.flatten().tolist() == pytest.approx([0.05] * 20, rel=2**-8)
     if abs(scale) < 1e30:
         assert lse.flatten().tolist() == pytest.approx([scale * 16 + math.log(19), scale * 16 + math.log(20)], rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e300, -1e300])
+def test_a_scale_beyond_float32_leaves_gradients_of_zero_at_zero(scale):
+    """A lone key has the weight 1 whatever its score is; infinity times its gradient of 0 would be NaN."""
+    q, k = (torch.ones(1, 1, 1, 16).requires_grad_() for _ in range(2))
+    v = torch.ones(1, 1, 1, 4)
+    out, _ = attention(q, k, v, scale)
+    assert all(not gradient.any() for gradient in torch.autograd.grad(out.sum(), (q, k)))
 
 
 # bfloat16 in the interpreter.
@@ -287,7 +298,29 @@ def test_ranges_seen_from_keys_are_those_seen_from_queries():
         assert from_query == from_key == (j < (7, 12)[item] and (j < 3 or j <= i + 3))
 
 
+# The gate, held against our kernels instead of the computation that mutants are made of.
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_every_mutant_stands_out_from_our_kernels(dtype):
+    fields = {"batch_size": 2, "num_heads_q": 4, "num_heads_kv": 2, "seqlen": 160, "direction": "bwd", "dtype": dtype}
+    problem = Problem(**fields, mask="causal & padding(lengths=[150, 40], side=left)")
+    scores = score_setting(problem, None, correct=attend_with(MEMBER, "cpu"))
+    counted = [score for score in scores if not score.same]
+    assert len(counted) > 10
+    assert [score.mutant for score in counted if not score.caught_by] == []
+    assert min(score.separation for score in counted) > 10
+
+
 # What it says of itself.
+
+
+def test_a_search_for_blocks_is_timed_and_one_that_is_remembered_takes_nothing(tmp_path):
+    path, before = tmp_path / "cache.json", len(autotune.SEARCHES)
+    for _ in range(2):
+        autotune.best("key", [Blocks(64, 32, 4, 2)], lambda blocks: 1.0, path)
+    assert len(autotune.SEARCHES) == before + 1
+    assert autotune.SEARCHES[-1] >= 0
 
 
 def test_it_is_never_timed_on_a_cpu():
@@ -334,8 +367,9 @@ def test_a_sweep_that_times_records_it_as_verified_with_the_reason():
 def test_refusals_name_what_is_too_wide_or_takes_too_long():
     assert "300" in MEMBER.unsupported(Problem(seqlen=8, head_dim=300), "cuda")
     long = Problem(seqlen=32768, num_heads=4)
-    assert "interpreter" in MEMBER.unsupported(long, "cpu")
-    assert MEMBER.unsupported(long, "cuda") is None
+    status, reason = refusal(MEMBER, long, "cpu")
+    assert status == "unavailable" and "needs a GPU" in reason and "interpreter" in reason
+    assert refusal(MEMBER, long, "cuda") is None
 
 
 def test_without_triton_it_is_unavailable_and_says_so(monkeypatch):

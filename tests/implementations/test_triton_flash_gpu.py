@@ -7,12 +7,15 @@ import json
 import pytest
 import torch
 
+pytest.importorskip("triton", reason="Triton ships for Linux alone")
+
 from bench.calls import differentiable, make_step
 from bench.implementation import implementations
 from bench.inputs import make_inputs, place_inputs
 from bench.numerics import agree, failure_reason
 from bench.problem import Problem
 from bench.reference import naive_yardstick, reference
+from implementations.triton_flash import autotune
 
 pytestmark = pytest.mark.gpu
 
@@ -47,6 +50,14 @@ def test_results_and_gradients_are_right_and_repeat_bit_for_bit(fields, dtype):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_notes_hold_the_blocks_of_every_kernel_and_what_compiling_took():
+    problem = Problem(seqlen=256, head_dim=32, dtype="bfloat16", mask="causal", direction="fwd_bwd")
+    first, second = (step_of(problem, make_inputs(problem)).call.notes for _ in range(2))
+    assert first["blocks"] == "table" and {"fwd", "bwd_keys", "bwd_queries"} <= set(first)
+    assert (first["compile_s"] > 0) == (first["compiled_kernels"] > 0), "none, if Triton's cache on disk has them all"
+    assert second == first, "what was compiled earlier in the process is still told"
+
+
 @pytest.mark.parametrize("direction", ["fwd", "bwd", "fwd_bwd"])
 def test_the_peak_follows_the_law(direction):
     problem = Problem(seqlen=4096, dtype="bfloat16", mask="causal", direction=direction)
@@ -65,11 +76,12 @@ def test_the_peak_follows_the_law(direction):
 def test_autotuning_keeps_the_answer_and_what_it_found(monkeypatch, tmp_path):
     monkeypatch.setenv("TRITON_FLASH_AUTOTUNE", "1")
     monkeypatch.setenv("TRITON_FLASH_CACHE", str(tmp_path / "cache.json"))
+    monkeypatch.setitem(autotune.GRID, "fwd", ((64, 128), (64,), (4, 8), (2,)))  # each is compiled: few are enough
     problem = Problem(seqlen=512, dtype="bfloat16", mask="causal")
     logical = make_inputs(problem)
     step = step_of(problem, logical)
     agreement = agree(problem, reference(problem, logical), naive_yardstick(problem, logical), step.run().tensors())
     assert agreement.passed, failure_reason(agreement)
-    assert step.call.notes["blocks"] == "autotuned"
+    assert step.call.notes["blocks"] == "autotuned" and step.call.notes["autotune_s"] > 0
     (kept,) = json.loads((tmp_path / "cache.json").read_text()).values()
     assert kept["tried"] > 1 and kept["latency_ms"] > 0

@@ -9,6 +9,7 @@ from bench.errors import Unsupported
 
 pytest.importorskip("triton", reason="Triton ships for Linux alone")
 
+from implementations.triton_flash import ops
 from implementations.triton_flash.launch import Mask
 from implementations.triton_flash.ops import attention
 
@@ -85,6 +86,13 @@ def test_a_forward_call_without_statistics_cannot_be_differentiated():
         operator(FORWARD)(*tensors(), 0.3, None, None, None, None, None, False)
 
 
+def test_tensors_of_the_other_kind_are_refused_and_told_why(monkeypatch):
+    """On a machine with a GPU the kernels of a process are compiled, and a tensor on the CPU would crash them."""
+    monkeypatch.setattr(ops, "INTERPRETED", not ops.INTERPRETED)
+    with pytest.raises(Unsupported, match="TRITON_INTERPRET"):
+        attention(*tensors(False))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_it_works_under_compile_with_and_without_gradients(dynamic):
@@ -116,9 +124,16 @@ def test_what_the_kernels_would_read_wrongly_is_refused():
         (q, k[:, :1], v),
         (q[:, :3], k, v),
         (q[0], k, v),
+        (q[0], k[0], v[0]),
+        (q, k[:, :0], v[:, :0]),
+        (q[..., :0], k[..., :0], v),
+        (q, k, v[..., :0]),
     ]:
         with pytest.raises(Unsupported, match="must be"):
             attention(*wrong)
+    other = "cpu" if DEVICE == "cuda" else "meta"
+    with pytest.raises(Unsupported, match="one device"):
+        attention(q, k.to(other), v)
     wide = torch.zeros(1, 1, 2, 257, device=DEVICE)
     with pytest.raises(Unsupported, match="256"):
         attention(wide, wide, wide)

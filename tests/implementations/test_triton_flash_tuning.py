@@ -16,12 +16,12 @@ import triton
 from bench.errors import Unavailable
 from implementations.triton_flash import autotune, launch, tiles
 from implementations.triton_flash.launch import Mask, blocks_for
+from implementations.triton_flash.sources import kernel_sources
 from implementations.triton_flash.tuning import (
     CONFIGURATIONS,
     TARGETS,
     Blocks,
     configuration,
-    kernel_sources,
     padded_width,
 )
 
@@ -54,7 +54,8 @@ import sys
 from triton import compile
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from implementations.triton_flash.tuning import CONFIGURATIONS, TARGETS, kernel_sources
+from implementations.triton_flash.sources import kernel_sources
+from implementations.triton_flash.tuning import CONFIGURATIONS, TARGETS
 
 for line in CONFIGURATIONS:
     if line.name in sys.argv[1:]:
