@@ -1,6 +1,6 @@
 # Every target is one line that calls a tool; `setup` alone has logic. `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types test test-slow test-gpu check-all bench verify claims report clean
+.PHONY: help setup format lint types test test-slow test-gpu check-all bench verify claims kernels report clean
 
 BIN := .venv/bin
 STAMP := .venv/.stamp
@@ -41,6 +41,9 @@ verify: $(STAMP) ## Check every implementation against the float64 reference, wi
 
 claims: $(STAMP) ## Confirm or refute the theory on this machine, in about ten minutes (ARGS=--quick: two)
 	$(BIN)/attention-bench claims $(ARGS)
+
+kernels: $(STAMP) ## Compile the Triton kernels for GPUs that are not here; ARGS=--check compares with kernels.lock.json
+	$(BIN)/attention-bench kernels $(ARGS)
 
 report: $(STAMP) ## Build the report of the latest run again
 	$(BIN)/attention-bench report latest $(ARGS)

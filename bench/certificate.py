@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from bench.calls import differentiable, make_step
 from bench.checks import run_checks
 from bench.errors import MaskError, Unsupported
-from bench.implementation import AttentionInputs, Implementation
+from bench.implementation import AttentionInputs, Implementation, refusal
 from bench.inputs import make_inputs, place_inputs, poison
 from bench.numerics import agree, failure_reason
 from bench.problem import Problem
@@ -83,7 +83,7 @@ def certify(member: Implementation, problem: Problem, device: str) -> Certificat
     import torch
 
     small = certificate_problem(problem)
-    if member.unsupported(small, device) is not None:
+    if refusal(member, small, device) is not None:
         return Certificate(small, None, None)
     attend, logical = attend_with(member, device), make_inputs(small)
     try:

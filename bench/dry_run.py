@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.implementation import implementations
+from bench.implementation import implementations, refusal
 from bench.request import Request
 from bench.sweep import ladders, plan
 from bench.units import format_bytes
@@ -21,9 +21,7 @@ def plan_lines(request: Request) -> Iterator[str]:
     for ladder in ladders(cases, coarse_first=request.time_budget_s is not None):
         problems = list(dict.fromkeys(case.problem for case in ladder))
         names = list(dict.fromkeys(case.implementation for case in ladder))
-        refused = [
-            c for c in ladder if implementations.get(c.implementation).unsupported(c.problem, device) is not None
-        ]
+        refused = [c for c in ladder if refusal(implementations.get(c.implementation), c.problem, device) is not None]
         peaks = [
             implementations.get(c.implementation).predicted_peak_bytes(c.problem, device)
             for c in ladder
@@ -34,7 +32,7 @@ def plan_lines(request: Request) -> Iterator[str]:
         kind = "timed" if ladder[0].timed and request.timed else "verified"
         yield (
             f"{problems[0].key}, seqlen {lengths}: {len(ladder)} cells of {', '.join(names)}; {kind}; "
-            f"{len(refused)} unsupported; predicted peak up to {format_bytes(peak)}"
+            f"{len(refused)} refused; predicted peak up to {format_bytes(peak)}"
         )
     for name, reason in left_out.items():
         yield f"left out: {name}: {reason}"

@@ -8,21 +8,19 @@ computation is (twice its error at most), the mutant does not change the functio
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from bench.checks import Attend, run_checks
 from bench.inputs import make_inputs
-from bench.mutants import CORRECT, Mutant, Steps, attend, mutants
+from bench.mutants import CORRECT, Mutant, attend, mutants
 from bench.numerics import agree
 from bench.problem import Problem
 from bench.record import TensorError
 from bench.reference import Reference, naive_yardstick, reference
 from bench.rules import RULES
-
-if TYPE_CHECKING:
-    import torch
 
 DTYPES = ("float32", "float16", "bfloat16")
 LONG_CHECKS = ("needle", "block_mass")
@@ -79,21 +77,34 @@ def settings(quick: bool) -> Iterator[tuple[Problem, tuple[str, ...] | None]]:
                 yield Problem(seqlen_q=seqlen_q, seqlen_k=seqlen_k, num_heads=1, mask=mask, dtype=dtype), LONG_CHECKS
 
 
-def score_setting(problem: Problem, checks: tuple[str, ...] | None, names: Sequence[str] | None = None) -> list[Score]:
+def score_setting(
+    problem: Problem,
+    checks: tuple[str, ...] | None,
+    names: Sequence[str] | None = None,
+    correct: Attend | None = None,
+) -> list[Score]:
     """Every mutant that applies to ``problem``, through every check.
+
+    Args:
+        problem: the setting.
+        checks: names of structured checks; None: all.
+        names: of mutants; None: all.
+        correct: what they are held against, for example what ``certificate.attend_with`` makes of an implementation;
+            None: the computation that mutants are made of.
 
     Raises:
         AssertionError: if the correct computation itself is refused.
     """
     logical = make_inputs(problem)
     exact, naive = reference(problem, logical), naive_yardstick(problem, logical)
-    right = _errors(CORRECT, problem, exact, naive, checks)
+    right = _errors(correct or partial(attend, CORRECT), problem, exact, naive, checks)
     refused = [name for name, (_, _, passed) in right.errors.items() if not passed]
     assert not refused, f"the correct computation is refused by {refused} on {problem.key}"
     scores = []
     for name, mutant in mutants.items():
         if (names is None or name in names) and mutant.applies(problem):
-            scores.append(_score(mutant, problem, _errors(mutant.steps, problem, exact, naive, checks), right))
+            seen = _errors(partial(attend, mutant.steps), problem, exact, naive, checks)
+            scores.append(_score(mutant, problem, seen, right))
     return scores
 
 
@@ -107,19 +118,12 @@ class _Seen:
     """Rules of others that its output on random inputs passes."""
 
 
-def _errors(
-    steps: Steps, problem: Problem, exact: Reference, naive: Reference, checks: tuple[str, ...] | None
-) -> _Seen:
+def _errors(run: Attend, problem: Problem, exact: Reference, naive: Reference, checks: tuple[str, ...] | None) -> _Seen:
     """Put one computation through random inputs and the structured checks."""
-
-    def run(small: Problem, inputs: Any) -> Mapping[str, torch.Tensor]:
-        return attend(steps, small, inputs)
-
     got = run(problem, make_inputs(problem))
     agreement = agree(problem, exact, naive, got)
     errors = {f"random {name}": _of_tensor(error) for name, error in agreement.tensors.items()}
-    attempt: Attend = run
-    for name, result in run_checks(problem, attempt, checks).items():
+    for name, result in run_checks(problem, run, checks).items():
         error = math.inf if result.error is None or result.nonfinite else result.error
         errors[name] = (error, result.limit or 0.0, result.passed)
     passed = tuple(name for name, rule in RULES.items() if rule.passes(got["out"], exact.out, naive.out))

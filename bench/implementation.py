@@ -29,7 +29,7 @@ Semantics, stated once:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -146,6 +146,91 @@ class Implementation(Protocol):
         Raises:
             Unsupported: if the library refuses; the message is its own reason.
         """
+        ...
+
+
+@runtime_checkable
+class Untimed(Protocol):
+    """What an implementation has besides where on some device something else stands in for it, to show it right there.
+
+    Neither method may import torch.
+    """
+
+    def untimed(self, problem: Problem, device: str) -> str | None:
+        """Why this problem is verified and never timed on ``device``; None where it is timed."""
+        ...
+
+    def unavailable(self, problem: Problem, device: str) -> str | None:
+        """Why what stands in is not tried on this problem, which the implementation itself takes; None if it is."""
+        ...
+
+
+def untimed(member: Implementation, problem: Problem, device: str) -> str | None:
+    """Why a member's time on ``device`` would be that of something else; None for a member that is timed there."""
+    return member.untimed(problem, device) if isinstance(member, Untimed) else None
+
+
+def refusal(
+    member: Implementation, problem: Problem, device: str
+) -> tuple[Literal["unsupported", "unavailable"], str] | None:
+    """Why a member is not tried on a problem, as status and reason; None if it is. Imports no torch."""
+    if device not in member.devices:
+        return "unavailable", f"runs on {' and '.join(member.devices)} only"
+    if problem.direction != "fwd" and not member.backward:
+        return "unsupported", "has no backward pass"
+    reason = member.unsupported(problem, device)
+    if reason is not None:
+        return "unsupported", reason
+    missing = member.unavailable(problem, device) if isinstance(member, Untimed) else None
+    return None if missing is None else ("unavailable", missing)
+
+
+@dataclass(frozen=True)
+class KernelConfiguration:
+    """One of the ways in which an implementation ships its kernels."""
+
+    name: str
+    """As in tables and filters, unique within the implementation."""
+    target: str
+    """Key of :data:`bench.occupancy.LIMITS`."""
+    direction: Literal["fwd", "bwd"]
+    dtype: str
+    head_dim: int
+    """Widest head that it is for."""
+    digest: str
+    """Changes with everything of the implementation that the compiled code depends on."""
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """All that ``triton.compile`` takes for one kernel of a configuration."""
+
+    function: Any
+    """The ``JITFunction``."""
+    signature: Mapping[str, str]
+    """Type of each argument by name; ``constexpr`` where :attr:`constexprs` holds the value."""
+    constexprs: Mapping[tuple[int], object]
+    """Compile-time values by position of the argument."""
+    attrs: Mapping[tuple[int], list[list[object]]]
+    """What is known of arguments: alignment to 16, as in a launch on tensors from PyTorch's allocator."""
+    options: Mapping[str, int]
+    """``num_warps`` and ``num_stages``."""
+    device: tuple[str, int | str, int]
+    """Backend, architecture and lanes of a warp, as Triton's ``GPUTarget`` takes them."""
+    blocks: str
+    """What one program works on, in a word: ``128x64``."""
+
+
+@runtime_checkable
+class Precompiled(Protocol):
+    """What an implementation has besides whose Triton kernels can be compiled for a target with no device at hand."""
+
+    def kernel_configurations(self) -> Sequence[KernelConfiguration]:
+        """Everything that is shipped. Must not import torch or triton."""
+        ...
+
+    def kernel_sources(self, name: str) -> Sequence[KernelSource]:
+        """The kernels that a configuration launches."""
         ...
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from bench.calls import Step, differentiable, make_step
 from bench.case import Arm, Pair
 from bench.clocks import Block, clocks_for, overhead_ns
-from bench.errors import BenchError
-from bench.implementation import implementations
+from bench.errors import BenchError, Unsupported
+from bench.implementation import implementations, untimed
 from bench.inputs import make_inputs, place_inputs
 from bench.registry import load_file
 from bench.server import worker_context
@@ -188,7 +188,15 @@ def measure_pairs(task: PairTask, connection: Connection) -> None:
 
 
 def measure_pair(pair: Pair, task: PairTask, rng: random.Random) -> PairSamples:
-    """Interleave the two arms of a pair in this process."""
+    """Interleave the two arms of a pair in this process.
+
+    Raises:
+        Unsupported: if an arm is never timed on this device.
+    """
+    for arm in (pair.a, pair.b):
+        why = untimed(implementations.get(arm.implementation), arm.problem, task.device)
+        if why is not None:
+            raise Unsupported(f"{arm.implementation} is not timed here: it {why}")
     clock, _ = clocks_for(task.device)
     names = list(ARMS)
     rng.shuffle(names)  # which arm is allocated first must not be tied to which arm it is

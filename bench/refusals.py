@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from bench.certificate import attend_with, checks_reason
 from bench.checks import affordable_checks, run_checks
 from bench.errors import MaskError, NothingSelectedError, Unavailable, Unsupported
-from bench.implementation import AttentionInputs, Implementation, implementations
+from bench.implementation import AttentionInputs, Implementation, implementations, refusal
 from bench.inputs import make_inputs
 from bench.masks import Mask, MaskShape, intersection, masks, parse_mask
 from bench.numerics import agree
@@ -195,11 +195,9 @@ def _judge(
     naive: Reference,
 ) -> Judged:
     """Errors and structured checks of one implementation: all checks where a certificate would run them all."""
-    reason = member.unsupported(problem, device)
-    if problem.direction != "fwd" and not member.backward:
-        reason = "has no backward pass"
-    if reason is not None:
-        return Judged(problem, member.name, "unsupported", reason)
+    refused = refusal(member, problem, device)
+    if refused is not None:
+        return Judged(problem, member.name, "unsupported", refused[1])
     attend = attend_with(member, device)
     due = None if max(problem.seqlen_q, problem.seqlen_k) <= SHORT else affordable_checks(problem)
     try:

@@ -26,7 +26,7 @@ from bench.errors import CaptureError, Unavailable, Unsupported
 from bench.faults import is_out_of_memory, recovered, synchronizer
 from bench.flags import impossible_flag, seconds_per_call
 from bench.header import Ceilings
-from bench.implementation import AttentionInputs, implementations
+from bench.implementation import AttentionInputs, implementations, refusal, untimed
 from bench.inputs import make_inputs, place_inputs, poison
 from bench.numerics import agree, row_errors
 from bench.nvml import Identity
@@ -139,8 +139,9 @@ class Rung:
                 yield self._finish(cell, *failed)
         self.setting.announce(SHARED)
         for cell in list(self.cells.values()):
-            if not cell.case.timed:
-                yield self._finish(cell, "verified", "this sweep verifies it without timing it")
+            reason = self._untimed(cell)
+            if reason is not None:
+                yield self._finish(cell, "verified", reason)
         yield from self._time()
 
     def _refusal(self, cell: Cell) -> Failure | None:
@@ -149,12 +150,12 @@ class Rung:
             cell.version = cell.member.version()
         except Unavailable as error:
             return "unavailable", str(error)
-        if self.setting.device not in cell.member.devices:
-            return "unavailable", f"runs on {' and '.join(cell.member.devices)} only"
-        if self.problem.direction != "fwd" and not cell.member.backward:
-            return "unsupported", "has no backward pass"
-        reason = cell.member.unsupported(self.problem, self.setting.device)
-        return None if reason is None else ("unsupported", reason)
+        return refusal(cell.member, self.problem, self.setting.device)
+
+    def _untimed(self, cell: Cell) -> str | None:
+        """Why a cell is verified and not timed."""
+        by_sweep = None if cell.case.timed else "this sweep verifies it without timing it"
+        return untimed(cell.member, self.problem, self.setting.device) or by_sweep
 
     def _in_some_order(self) -> list[Cell]:
         """The cells; in a later process in random order, so that no implementation always has the same addresses."""

@@ -23,7 +23,7 @@ from bench.conditions import refuse_other_conditions, refuse_worthless
 from bench.doctor import View, diagnose
 from bench.environment import read_environment
 from bench.header import RunEnd, RunHeader
-from bench.implementation import implementations
+from bench.implementation import implementations, refusal, untimed
 from bench.inquiry import NOT_MEASURED, pursue
 from bench.lifeline import end_worker, has_message, how_it_ended
 from bench.machine import describe_machine
@@ -181,12 +181,13 @@ class _Session:
     def _settled(self, case: Case) -> bool:
         """Write the record of a case that need not be tried: taken over, or predicted not to fit."""
         version, _ = self.machine.versions.get(case.implementation, (None, None))
+        member = implementations.get(case.implementation)
         kept = self.kept.get(cell_key(case.problem, case.implementation, version, self.machine.device_name))
-        if kept is not None and kept.status != ("verified" if case.timed else "ok"):
+        timed = case.timed and untimed(member, case.problem, self.machine.device) is None
+        if kept is not None and kept.status != ("verified" if timed else "ok"):
             self._write(kept)
             return True
-        member = implementations.get(case.implementation)
-        if version is None or member.unsupported(case.problem, self.machine.device) is not None:
+        if version is None or refusal(member, case.problem, self.machine.device) is not None:
             return False
         peak, free = member.predicted_peak_bytes(case.problem, self.machine.device), self.machine.free_bytes
         if peak is None or free is None or peak + case.problem.input_bytes <= MEMORY_SHARE * free:

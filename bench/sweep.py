@@ -35,7 +35,7 @@ from typing import Any
 
 from bench.case import Case
 from bench.errors import NothingSelectedError, ProblemError, SweepError, UnknownNameError, UsageError
-from bench.implementation import implementations
+from bench.implementation import implementations, untimed
 from bench.masks import parse_mask
 from bench.problem import Problem, expand_fields
 
@@ -220,7 +220,9 @@ def parse_duration(text: str) -> float:
 def plan(sweep: Sweep, selection: Selection, device: str) -> tuple[list[Case], dict[str, str]]:
     """The cases to run, and the implementations that were left out with the reason.
 
-    An implementation that the sweep skips, or that does not run on ``device``, is planned only if ``-i`` asks for it.
+    An implementation that the sweep skips, or that does not run on ``device``, is planned only if ``-i`` asks for it,
+    and one that is never timed there, only on problems that are no larger than the smallest square one: more would
+    take long and add to no curve.
 
     Raises:
         NothingSelectedError: if the filters leave nothing.
@@ -236,7 +238,22 @@ def plan(sweep: Sweep, selection: Selection, device: str) -> tuple[list[Case], d
             f"problem filter must leave at least one of {len(sweep.problems)} problems, got none; "
             f"keys look like {example}. Change -p or -P."
         )
-    return [Case(problem, name, timed) for problem, timed in problems for name in chosen], left_out
+    cases = []
+    least = _smallest_pairs([problem for problem, _ in sweep.problems])
+    for problem, timed in problems:
+        for name in chosen:
+            why = untimed(implementations.get(name), problem, device)
+            if why is not None and not selection.implementation and problem.all_pairs > least:
+                left_out[name] = f"on all but the smallest problems: it {why}; ask for them with -i {name}"
+            else:
+                cases.append(Case(problem, name, timed and why is None))
+    return cases, left_out
+
+
+def _smallest_pairs(problems: Sequence[Problem]) -> int:
+    """Pairs of the smallest problem with as many queries as keys; of the smallest at all where there is no such one."""
+    square = [problem for problem in problems if problem.seqlen_q == problem.seqlen_k]
+    return min(problem.all_pairs for problem in square or problems)
 
 
 def _exactly(cases: Sequence[Case], selection: Selection) -> list[Case]:

@@ -16,7 +16,7 @@ import torch
 
 from bench.calls import differentiable, make_step
 from bench.errors import Unavailable, Unsupported
-from bench.implementation import implementations
+from bench.implementation import implementations, refusal, untimed
 from bench.inputs import make_inputs
 from bench.numerics import agree, failure_reason
 from bench.problem import Problem
@@ -53,9 +53,10 @@ def bench_implementation(benchmark: Callable[[Callable[[], object]], object], na
     member = implementations.get(name)
     try:
         member.version()
-        reason = member.unsupported(problem, DEVICE)
-        if DEVICE not in member.devices or reason is not None:
-            raise Unsupported(reason or f"runs on {', '.join(member.devices)}")
+        refused = refusal(member, problem, DEVICE)
+        reason = untimed(member, problem, DEVICE) if refused is None else refused[1]
+        if reason is not None:
+            raise Unsupported(reason)
         inputs = differentiable(problem, make_inputs(problem, member.layout, DEVICE))
         step = make_step(member.prepare(problem, inputs), problem, inputs, member.layout)
     except (Unavailable, Unsupported) as error:

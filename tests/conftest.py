@@ -6,6 +6,12 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+# Triton's interpreter multiplies small tiles with NumPy, whose threads wait for one another: with one, the same
+# products take a quarter of the CPU time. NumPy reads the variable once; processes that tests start do not get it.
+with patch.dict(os.environ, {"OPENBLAS_NUM_THREADS": "1"}):
+    import numpy as np  # noqa: F401
 
 import pytest
 from hypothesis import settings

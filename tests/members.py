@@ -10,9 +10,9 @@ import torch
 
 from bench.calls import differentiable, make_step
 from bench.errors import Unavailable, Unsupported
-from bench.implementation import AttentionInputs, implementations
+from bench.implementation import AttentionInputs, implementations, refusal
 from bench.inputs import to_layout
-from bench.masks import Mask
+from bench.masks import Mask, MaskShape
 from bench.numerics import agree
 from bench.problem import Problem
 from bench.record import Agreement
@@ -56,11 +56,9 @@ def attend(
         RefusedError: if the implementation says that it cannot compute the problem.
     """
     member = implementations.get(name)
-    if problem.direction != "fwd" and not member.backward:
-        raise RefusedError("has no backward pass")
-    reason = member.unsupported(problem, device)
-    if reason is not None:
-        raise RefusedError(reason)
+    refused = refusal(member, problem, device)
+    if refused is not None:
+        raise RefusedError(refused[1])
     dtype = getattr(torch, problem.dtype)
     placed = [None if t is None else to_layout(t.to(dtype), member.layout).to(device) for t in (q, k, v, dout)]
     inputs = differentiable(problem, AttentionInputs(*placed))
@@ -154,6 +152,28 @@ def weights(name: str, mask: Mask | str, seqlen_q: int, seqlen_k: int, **fields)
     """One step with q = k = 0, v = identity and dout = 1, so that ``out`` is the weights."""
     q, k, v = torch.zeros(1, 1, seqlen_q, seqlen_k), torch.zeros(1, 1, seqlen_k, seqlen_k), torch.eye(seqlen_k)
     return attend(name, problem_of(q, k, v[None, None], mask=mask, **fields), q, k, v[None, None], torch.ones_like(q))
+
+
+def weights_unless_structureless(
+    name: str, mask: Mask, seqlen_q: int, seqlen_k: int, **fields
+) -> dict[str, torch.Tensor] | None:
+    """As :func:`weights`; None where a member refuses the mask for its lack of structure, and for nothing else.
+
+    The refusal has to name the mask, and without the mask the same problem has to be computed.
+    """
+    try:
+        return weights(name, mask, seqlen_q, seqlen_k, **fields)
+    except RefusedError as refused:
+        shape = MaskShape(batch_size=1, num_heads=1, seqlen_q=seqlen_q, seqlen_k=seqlen_k)
+        assert mask.structure(shape) is None, f"{name} refuses a mask that has structure: {refused}"
+        assert mask.spec in str(refused), f"{name} does not say that it is the mask: {refused}"
+    assert_uniform(weights(name, "full", seqlen_q, seqlen_k, **fields)["out"])
+    return None
+
+
+def assert_uniform(out: torch.Tensor) -> None:
+    """Each row of weights is one over its number."""
+    torch.testing.assert_close(out, torch.full_like(out, 1 / out.shape[-1]))
 
 
 def judge(problem: Problem, inputs: AttentionInputs, got: Mapping[str, torch.Tensor]) -> Agreement:

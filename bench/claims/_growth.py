@@ -29,7 +29,9 @@ from bench.units import ns_to_ms
 NAIVE, FLASH = "naive", ("online_softmax", "sdpa_flash", "triton_flash")
 """Whose cost the theory speaks of: one that stores scores, and those that do not."""
 MEASURED = ("naive", "online_softmax", "sdpa_flash")
-"""Those of them that exist on every device."""
+"""Those of them that are timed on every device."""
+GPU_ONLY = ("triton_flash",)
+"""Those that on a CPU are only shown to be right."""
 SHORT_LENGTH = 128
 """Up to here a call costs more than its pairs do, whatever a fit says."""
 DOUBTED_SHARE = 0.25
@@ -148,7 +150,12 @@ def problem(scope: Scope, length: int, **fields: object) -> Problem:
     return square(length, **(device | fields))
 
 
-def cases(problems: Iterable[Problem], names: Sequence[str] = MEASURED, ladder: str = "") -> list[Case]:
+def measured(scope: Scope) -> tuple[str, ...]:
+    """Those of the theory that are timed in this scope."""
+    return MEASURED if scope.device == "cpu" else MEASURED + GPU_ONLY
+
+
+def cases(problems: Iterable[Problem], names: Sequence[str], ladder: str = "") -> list[Case]:
     """Each problem with each of the named implementations; ``ladder`` names what is climbed together beside lengths."""
     return [Case(one, name, ladder=ladder) for one in problems for name in names]
 

@@ -136,6 +136,8 @@ def plan(scope: Scope) -> Iterator[tuple[str, Pair]]:
     for seqlen in (512, 1024, 2048):
         # the CPU kernel deals out rows to its threads in order: of a single head, one thread would get the long ones
         yield NO_MASK, pair("sdpa_flash", seqlen, num_heads=2)
+        if scope.device != "cpu":
+            yield NO_MASK, pair("triton_flash", seqlen)
     for seqlen in () if scope.quick else (1024, 2048, 4096):
         yield NO_MASK, pair("online_softmax", seqlen)
 

@@ -33,8 +33,10 @@ from bench.problem import DTYPE_BYTES
 from bench.units import significant
 
 LENGTHS, QUICK_LENGTHS = (128, 256, 512, 1024, 2048), (64, 128, 256, 512, 1024)
-COMPARED = ("naive", "online_softmax", "sdpa_flash")
+COMPARED = ("naive", "online_softmax", "sdpa_flash", "triton_flash")
 """Measured for this claim; others are judged where they were verified."""
+SLOWLY_VERIFIED = ("triton_flash",)
+"""Takes seconds a cell on a CPU, where it is interpreted."""
 INPUTS = ("normal", "outlier")
 QUICK_LADDERS = (("float32", "normal"), ("float16", "normal"), ("bfloat16", "normal"), ("float16", "outlier"))
 MARGIN = 0.05
@@ -61,12 +63,14 @@ class ErrorGrowth:
     def needs(self, scope: Scope) -> Needs:
         """Cells that need no timing: errors alone."""
         ladders = QUICK_LADDERS if scope.quick else [(dtype, inputs) for inputs in INPUTS for dtype in DTYPE_BYTES]
+        slow = SLOWLY_VERIFIED if scope.quick and scope.device == "cpu" else ()
         return Needs(
             tuple(
                 Case(square(length, dtype=dtype, distribution=inputs), name, timed=False)
                 for dtype, inputs in ladders
                 for length in (QUICK_LENGTHS if scope.quick else LENGTHS)
                 for name in COMPARED
+                if name not in slow
             )
         )
 

@@ -9,7 +9,7 @@ from math import log, sqrt
 from typing import TYPE_CHECKING, ClassVar
 
 from bench.claims import Answer, Drawing, Hearing, Needs, Scope, Verdict, claims
-from bench.claims._growth import FLASH, MEASURED, Ladder, cases, problem, square_ladders, that_decide, verdict
+from bench.claims._growth import FLASH, Ladder, cases, measured, problem, square_ladders, that_decide, verdict
 from bench.claims._growth_figures import ALL_PAIRS, verdict_text
 from bench.claims._ladders import ladder
 from bench.figure_style import (
@@ -77,9 +77,9 @@ class FlashKeepsPairs:
     def needs(self, scope: Scope) -> Needs:
         """The square ladder; a quick one as long as memory takes to settle, and without the contrast."""
         if scope.quick:
-            lengths, names = ladder(scope) + SETTLING_LENGTHS, [name for name in MEASURED if name in FLASH]
+            lengths, names = ladder(scope) + SETTLING_LENGTHS, [name for name in measured(scope) if name in FLASH]
             return Needs(tuple(cases((problem(scope, length) for length in lengths), names)))
-        return Needs(tuple(cases(problem(scope, length) for length in ladder(scope))))
+        return Needs(tuple(cases((problem(scope, length) for length in ladder(scope)), measured(scope))))
 
     def judge(self, hearing: Hearing) -> list[Answer]:
         """One answer for each ladder of an implementation that stores no scores, or is said not to."""

@@ -53,9 +53,14 @@ class Skipping:
     """Whether threads of a CPU share the rows of one head in order, so that the later ones get the longer rows."""
 
 
-CAUSAL = {"sdpa_flash": Skipping(512, True), "online_softmax": Skipping(1024, False), "flex": Skipping(512, True)}
+CAUSAL = {
+    "sdpa_flash": Skipping(512, True),
+    "online_softmax": Skipping(1024, False),
+    "flex": Skipping(512, True),
+    "triton_flash": Skipping(128, False),
+}
 """Implementations that skip what a causal mask hides."""
-WINDOWED = ("online_softmax", "flex")
+WINDOWED = ("online_softmax", "flex", "triton_flash")
 """Implementations that skip what a window hides."""
 DENSE = ("naive", "sdpa_math", "sdpa_flash", "sdpa_efficient")
 """Implementations that take a window as a matrix."""
@@ -92,7 +97,8 @@ class MaskArithmetic:
         stored, longer = ("naive", "sdpa_flash" if on_cpu else "sdpa_efficient"), 1 if on_cpu else 4
         lengths = (*SHORT_WINDOWS, *(block * n for n in WINDOW_BLOCKS[:SHARED_BLOCKS]))
         cases = [Case(windowed(longer * n, **fields), name) for n in lengths for name in stored]
-        cases += [Case(windowed(block * n, **fields), "online_softmax") for n in WINDOW_BLOCKS]
+        skipping = ("online_softmax",) if on_cpu else ("online_softmax", "triton_flash")
+        cases += [Case(windowed(block * n, **fields), name) for n in WINDOW_BLOCKS for name in skipping]
         return Needs(tuple(cases), pairs=found)
 
     def judge(self, hearing: Hearing) -> list[Answer]:

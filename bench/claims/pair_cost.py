@@ -11,6 +11,7 @@ from bench.claims._growth import (
     Ladder,
     cases,
     linear_ladders,
+    measured,
     problem,
     square_ladders,
     that_decide,
@@ -58,12 +59,12 @@ class PairCost:
 
     def needs(self, scope: Scope) -> Needs:
         """A square ladder, and one for each other size."""
-        lengths, fixed = ladder(scope), FIXED_LENGTH
-        found = cases(problem(scope, length) for length in lengths)
-        found += cases(problem(scope, fixed, seqlen_k=length) for length in lengths)
+        lengths, fixed, names = ladder(scope), FIXED_LENGTH, measured(scope)
+        found = cases((problem(scope, length) for length in lengths), names)
+        found += cases((problem(scope, fixed, seqlen_k=length) for length in lengths), names)
         if not scope.quick:
             heads = problem(scope, 1).num_heads_q
-            found += cases(problem(scope, fixed, seqlen_q=length) for length in lengths)
+            found += cases((problem(scope, fixed, seqlen_q=length) for length in lengths), names)
             found += cases(
                 (problem(scope, WIDE_LENGTH, head_dim=w, head_dim_v=NARROW) for w in WIDTHS), ANY_WIDTH, "d_k"
             )
@@ -71,7 +72,7 @@ class PairCost:
                 (problem(scope, WIDE_LENGTH, head_dim=NARROW, head_dim_v=w) for w in WIDTHS), ANY_WIDTH, "d_v"
             )
             batches = (problem(scope, WIDE_LENGTH, batch_size=b, num_heads=h * heads) for b, h in BATCH_HEADS)
-            found += cases(batches, ladder="B·H")
+            found += cases(batches, names, "B·H")
         return Needs(tuple(dict.fromkeys(found)), demonstrations=(DEMONSTRATION,) if scope.device == "cpu" else ())
 
     def judge(self, hearing: Hearing) -> list[Answer]:

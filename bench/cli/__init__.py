@@ -1,7 +1,7 @@
 """The command line: verbs and their options, each handing over to one function elsewhere.
 
 Data go to stdout, progress and messages to stderr. Exit codes: 0 done, 1 a case or the tool failed, 2 usage
-or bad input, 5 nothing selected or nothing comparable, 130 interrupted.
+or bad input, 3 something became worse, 5 nothing selected or nothing comparable, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
-from bench.cli import measuring, proving, reading, tracing
+from bench.cli import kernels, measuring, proving, reading, tracing
 from bench.cli._shared import app, say
 from bench.errors import BenchError, UsageError
 
-__all__ = ["app", "main", "measuring", "proving", "reading", "tracing"]
+__all__ = ["app", "kernels", "main", "measuring", "proving", "reading", "tracing"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -230,6 +230,7 @@ def frontier(
 
     from bench.fitting_limit import find_limit
     from bench.frontier import at_length, predict
+    from bench.implementation import implementations, untimed
     from bench.problem import Problem, expand_fields
     from bench.registry import load_file
     from bench.results import find_run, read_run
@@ -244,6 +245,10 @@ def frontier(
     stored = [record for name in records for record in read_run(find_run(name, results)).records]
     rows = []
     for name in planned_implementations(_selection(filters), device, skip=("flex", "naive_compiled")):
+        why = untimed(implementations.get(name), problem, device)
+        if why is not None and not filters.implementation:  # calls that long would be watched for hours
+            say(f"{name}: left out, as it {why}; ask for it with -i {name}")
+            continue
         predicted = predict(name, problem, limit_bytes, stored, device)
         found = find_limit(
             name,

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from bench.implementation import dense_mask, mask_block, mask_differs, mask_tables
+from bench.implementation import (
+    dense_mask,
+    implementations,
+    mask_block,
+    mask_differs,
+    mask_tables,
+    refusal,
+    untimed,
+)
 from bench.masks import dense_rows
 from bench.problem import Problem
 
@@ -49,3 +57,41 @@ def test_a_mask_has_an_axis_only_where_it_differs(mask, items, heads):
     problem = Problem(batch_size=2, num_heads=3, seqlen=8, mask=mask)
     assert mask_differs(problem) == (items > 1, heads > 1)
     assert dense_mask(problem, "cpu").shape == (items, heads, 8, 8)
+
+
+class StandsIn:
+    """On a CPU an emulator stands in for it, for short sequences."""
+
+    devices, backward = ("cpu", "cuda"), False
+
+    def unsupported(self, problem, device):
+        return "no windows" if "window" in problem.mask.spec else None
+
+    def untimed(self, problem, device):
+        return "runs in an emulator" if device == "cpu" else None
+
+    def unavailable(self, problem, device):
+        return "too long for it" if device == "cpu" and problem.seqlen_q > 64 else None
+
+
+@pytest.mark.parametrize(
+    ("fields", "device", "refused"),
+    [
+        ({}, "cpu", None),
+        ({}, "xpu", ("unavailable", "runs on cpu and cuda only")),
+        ({"direction": "bwd"}, "cpu", ("unsupported", "has no backward pass")),
+        ({"seqlen": 128}, "cpu", ("unavailable", "too long for it")),
+        ({"seqlen": 128}, "cuda", None),
+        ({"seqlen": 128, "mask": "sliding_window(3)"}, "cpu", ("unsupported", "no windows")),
+    ],
+)
+def test_a_refusal_is_a_status_and_a_reason_and_what_the_member_cannot_do_comes_first(fields, device, refused):
+    assert refusal(StandsIn(), Problem(**({"seqlen": 8} | fields)), device) == refused
+
+
+def test_only_a_member_that_says_so_is_never_timed():
+    problem = Problem(seqlen=8)
+    assert untimed(StandsIn(), problem, "cpu") == "runs in an emulator"
+    assert untimed(StandsIn(), problem, "cuda") is None
+    assert untimed(implementations.get("naive"), problem, "cpu") is None
+    assert refusal(implementations.get("naive"), problem, "cpu") is None

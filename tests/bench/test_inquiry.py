@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 
@@ -87,6 +88,14 @@ def test_a_pair_is_measured_in_six_processes_at_least(tmp_path):
     assert {"log_ratio", "a_ms", "rounds"} == set(rows[0])
     with pytest.raises(BenchError):
         pair_inquiry(Pair("gpu", Arm(PROBLEM, "sdpa_cudnn"), arm), "cpu", "warm").carry_out(tmp_path)
+
+
+def test_a_pair_of_what_is_never_timed_here_is_a_reason_though_its_cells_are_verified(pursued):
+    faulty = Path(__file__).parents[1] / "plugins" / "faulty.py"
+    pair = Pair("emulated", Arm(PROBLEM, "naive"), Arm(PROBLEM, "stands_in"))
+    found = pursued([pair_inquiry(pair, "cpu", "warm", (faulty,))], status=lambda arm: "verified")["emulated"]
+    assert found.rows is None
+    assert "stands_in is not timed here: it runs in an emulator" in found.reason
 
 
 class Planted:

@@ -88,3 +88,16 @@ def test_a_process_that_dies_is_the_reason_of_the_pairs_it_did_not_get_to(tmp_pa
     pairs = [same(Problem(seqlen=256, num_heads=1), "dies")]
     results = compare_pairs(pairs, folder=tmp_path, seed=1, plan=PLAN, looks=(1,), load=(faulty,))
     assert "exit code -9" in results[pairs[0].name].error
+
+
+@pytest.mark.parametrize("other", ["a", "b"])
+def test_an_arm_that_is_never_timed_here_costs_its_pair_with_the_reason(tmp_path, other):
+    from pathlib import Path
+
+    faulty = Path(__file__).parents[1] / "plugins" / "faulty.py"
+    arms = {"a": Arm(PROBLEM, "naive"), "b": Arm(PROBLEM, "naive")} | {other: Arm(PROBLEM, "stands_in")}
+    pairs = [Pair("emulated", **arms), same(PROBLEM, "naive")]
+    results = compare_pairs(pairs, folder=tmp_path, seed=1, plan=PLAN, looks=(1,), load=(faulty,))
+    assert results["emulated"].samples == []
+    assert results["emulated"].error == "Unsupported: stands_in is not timed here: it runs in an emulator"
+    assert results[pairs[1].name].error is None

@@ -285,6 +285,46 @@ def test_a_resumed_run_takes_over_times_of_the_same_conditions_alone_and_pairs_n
     assert not set(by_name["naive"].processes) & set(by_name["sdpa_math"].processes)
 
 
+def test_what_something_else_stands_in_for_is_verified_never_timed_and_taken_over_as_it_is(sweep, tmp_path):
+    words = ["measure", "--sweep", sweep, "--load", FAULTY, "-o", tmp_path, "-i", "^stands_in$", "-i", "^sound$"]
+    assert bench(*words).returncode == 0
+    first = read_run(next(tmp_path.glob("*.jsonl")))
+    records = {(r.implementation, r.problem.seqlen_q): r for r in first.records}
+    for seqlen in (128, 256):
+        record = records["stands_in", seqlen]
+        assert (record.status, record.reason, record.measurement) == ("verified", "runs in an emulator", None)
+        assert record.agreement.passed
+    assert records["stands_in", 384].status == "unavailable"
+    assert "an hour" in records["stands_in", 384].reason
+    assert {records["sound", seqlen].status for seqlen in (128, 256, 384)} == {"ok"}
+    done = bench(*words, "--resume", "auto")
+    assert done.returncode == 0
+    again = read_run(max(tmp_path.glob("*.jsonl")))
+    assert {r.cell_key: r for r in again.records} == {r.cell_key: r for r in first.records}
+    planned = bench(*words, "--dry-run").stdout
+    assert "3 cells of stands_in; verified; 1 refused" in planned
+
+
+def test_a_timed_cell_that_was_verified_is_settled_only_where_it_is_never_timed(monkeypatch):
+    """Claims plan cells themselves, as timed ones."""
+    from types import SimpleNamespace
+
+    from bench import runner
+    from bench.case import Case
+    from bench.cell import make_record
+    from bench.problem import Problem
+    from bench.record import Agreement
+
+    case, written = Case(Problem(seqlen=8), "naive"), []
+    record = make_record(case, "cpu", "1", "verified", "not timed", agreement=Agreement(passed=True, tensors={}))
+    machine = SimpleNamespace(versions={"naive": ("1", None)}, device_name="cpu", device="cpu", free_bytes=None)
+    session = SimpleNamespace(kept={record.cell_key: record}, machine=machine, _write=written.append)
+    assert runner._Session._settled(session, case) is False
+    monkeypatch.setattr(runner, "untimed", lambda member, problem, device: "runs in an emulator")
+    assert runner._Session._settled(session, case) is True
+    assert written == [record]
+
+
 @pytest.mark.parametrize(("processes", "energy", "final"), [(6, False, True), (2, False, False), (6, True, False)])
 def test_a_cell_that_lacks_what_was_asked_for_is_tried_again(processes, energy, final):
     from types import SimpleNamespace

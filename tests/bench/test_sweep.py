@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bench import sweep as sweep_module
 from bench.case import Case
 from bench.errors import MaskError, NothingSelectedError, ProblemError, SweepError, UnknownNameError, UsageError
+from bench.implementation import implementations
 from bench.problem import Problem
 from bench.sweep import Selection, ladders, load_sweep, parse_override, parse_sweep, plan, sweep_names
 
@@ -151,6 +153,47 @@ def test_skipped_and_foreign_implementations_are_left_out_with_a_reason_unless_a
     assert "cuda only" in left_out["sdpa_cudnn"]
     cases, _ = plan(sweep, Selection(implementation=("^naive$", "cudnn")), "cpu")
     assert {case.implementation for case in cases} == {"naive", "sdpa_cudnn"}
+
+
+class StandsIn:
+    """Never timed on a CPU."""
+
+    devices = ("cpu", "cuda")
+
+    def untimed(self, problem, device):
+        return "runs in an emulator" if device == "cpu" else None
+
+    def unavailable(self, problem, device):
+        return None
+
+
+def test_what_is_never_timed_is_planned_on_the_smallest_problems_alone_unless_asked_for(monkeypatch):
+    members = {"stands_in": StandsIn(), "naive": implementations.get("naive")}
+    monkeypatch.setattr(sweep_module, "implementations", members)
+    sweep = parse(BASE)
+    cases, left_out = plan(sweep, Selection(), "cpu")
+    own = [case for case in cases if case.implementation == "stands_in"]
+    assert [(case.problem.seqlen_q, case.timed) for case in own] == [(64, False)] * 2
+    assert len(cases) == 2 + 4 and all(case.timed for case in cases if case.implementation == "naive")
+    assert "runs in an emulator" in left_out["stands_in"] and "-i stands_in" in left_out["stands_in"]
+    cases, left_out = plan(sweep, Selection(problem=("T128",)), "cpu")
+    assert {case.implementation for case in cases} == {"naive"} and "stands_in" in left_out
+    cases, left_out = plan(sweep, Selection(implementation=("stands",)), "cpu")
+    assert len(cases) == 4 and not any(case.timed for case in cases) and not left_out
+    cases, left_out = plan(sweep, Selection(), "cuda")
+    assert len(cases) == 8 and all(case.timed for case in cases) and not left_out
+
+
+@pytest.mark.parametrize("name", [name for name in sweep_names() if not name.endswith("_cuda")])
+def test_every_sweep_shows_what_is_never_timed_somewhere_and_only_on_small_problems(name, monkeypatch):
+    """One decoding problem is smaller than any square one, and would otherwise be the only one of its sweep."""
+    monkeypatch.setattr(sweep_module, "implementations", {"stands_in": StandsIn()})
+    sweep = load_sweep(name)
+    planned = {case.problem for case in plan(sweep, Selection(), "cpu")[0]}
+    square = [problem for problem, _ in sweep.problems if problem.seqlen_q == problem.seqlen_k]
+    assert planned
+    assert bool(square) == any(problem.seqlen_q == problem.seqlen_k for problem in planned)
+    assert max(problem.all_pairs for problem in planned) <= min(p.all_pairs for p in square or planned)
 
 
 @pytest.mark.parametrize("selection", [Selection(implementation=("nothing",)), Selection(problem=("nothing",))])

@@ -142,14 +142,16 @@ def bench(tmp_path, *words, blocked=("triton",), library=None, fail=""):
 def test_o33_the_list_needs_neither_triton_nor_nvml(tmp_path):
     done = bench(tmp_path, "list", "implementations", "--format", "json", blocked=("triton", "torch", "pynvml"))
     assert done.returncode == 0, done.stderr
-    assert {"naive", "sdpa_cudnn"} <= {row["name"] for row in json.loads(done.stdout)}
+    assert {"naive", "sdpa_cudnn", "triton_flash"} <= {row["name"] for row in json.loads(done.stdout)}
 
 
 @pytest.mark.slow
 def test_o33_a_run_goes_on_without_triton_and_sensors_and_keeps_the_reason(tmp_path, nvml_stub):
     """The real bindings against a library of another version than the driver."""
     (tmp_path / "tiny.toml").write_text(SWEEP)
-    words = ["measure", "--sweep", "tiny.toml", "--device", "cpu", "-o", "runs", "-i", "^naive$", "-i", "^sdpa_cudnn$"]
+    words = ["measure", "--sweep", "tiny.toml", "--device", "cpu", "-o", "runs"]
+    for name in ("naive", "sdpa_cudnn", "triton_flash"):
+        words += ["-i", f"^{name}$"]
     done = bench(tmp_path, *words, library=nvml_stub, fail="nvmlInitWithFlags=18")
     assert done.returncode == 0, done.stderr
     run = read_run(next((tmp_path / "runs").glob("*.jsonl")))
@@ -162,6 +164,8 @@ def test_o33_a_run_goes_on_without_triton_and_sensors_and_keeps_the_reason(tmp_p
     assert memory.allocated_bytes is memory.reserved_bytes is memory.device_used_bytes is None
     assert records["sdpa_cudnn"].status == "unavailable"
     assert "CUDA" in records["sdpa_cudnn"].reason
+    assert records["triton_flash"].status == "unavailable"
+    assert records["triton_flash"].reason.startswith("needs triton, which ships for Linux")
     assert done.stderr.count("version mismatch") <= 1  # never once per cell
 
 

@@ -7,11 +7,21 @@ import mmap
 
 import pytest
 import torch
-from members import DTYPES, QUICK, RefusedError, TableMask, attend, judge, problem_of, weights
+from members import (
+    DTYPES,
+    QUICK,
+    RefusedError,
+    TableMask,
+    attend,
+    judge,
+    problem_of,
+    weights,
+    weights_unless_structureless,
+)
 
 from bench.calls import differentiable, make_step
 from bench.errors import Unsupported
-from bench.implementation import AttentionInputs, dense_mask, implementations
+from bench.implementation import AttentionInputs, dense_mask, implementations, refusal
 from bench.inputs import make_inputs
 from bench.problem import Problem
 
@@ -135,9 +145,11 @@ def test_o16_a_strided_mask_hides_what_it_says(member, way):
     mask = StridedMask(rows, way)
     problem = Problem(num_heads=1, seqlen=4, mask=mask)
     assert dense_mask(problem, "cpu").is_contiguous()
-    plain = weights(member, TableMask(mask.rows.tolist()), 4, 4)["out"]
-    assert torch.equal(weights(member, mask, 4, 4)["out"], plain)
-    assert torch.equal(plain[0, 0] > 0, mask.rows)
+    plain = weights_unless_structureless(member, TableMask(mask.rows.tolist()), 4, 4)
+    if plain is None:
+        return
+    assert torch.equal(weights(member, mask, 4, 4)["out"], plain["out"])
+    assert torch.equal(plain["out"][0, 0] > 0, mask.rows)
 
 
 @pytest.mark.parametrize("name", implementations.names())
@@ -250,6 +262,10 @@ def lanes(batch_size, num_heads):
 @pytest.mark.parametrize("member", QUICK)
 def test_o18_every_item_and_head_is_computed(member, batch_size, num_heads):
     problem, zeros, v = lanes(batch_size, num_heads)
+    refused = refusal(implementations.get(member), problem, "cpu")
+    if refused is not None:  # an interpreter would take minutes: then it has to be right on fewer
+        assert refused[0] == "unavailable" and "GPU" in refused[1]
+        problem, zeros, v = lanes(min(batch_size, 9), min(num_heads, 9))
     assert torch.equal(attend(member, problem, zeros, zeros, v)["out"].float(), v)
 
 

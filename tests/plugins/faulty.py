@@ -50,6 +50,19 @@ class _Faulty:
 
 
 @register_implementation
+class StandsIn(_Faulty):
+    """Something slow in its place shows that it is right; its time would be that of something else."""
+
+    name = "stands_in"
+
+    def untimed(self, problem: Problem, device: str) -> str | None:
+        return "runs in an emulator" if device == "cpu" else None
+
+    def unavailable(self, problem: Problem, device: str) -> str | None:
+        return "needs its device: the emulator would take an hour" if problem.seqlen_q > self.at_length else None
+
+
+@register_implementation
 class Wrong(_Faulty):
     name = "wrong"
 

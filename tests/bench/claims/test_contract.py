@@ -9,14 +9,12 @@ from bench.case import Arm, Pair
 from bench.claims import Answer, Case, Hearing, Needs, Scope, claims, hear
 from bench.demonstrations import demonstrations
 from bench.evidence import Evidence
-from bench.implementation import implementations
+from bench.implementation import implementations, untimed
 from bench.plots import Reading
 from bench.problem import Problem
 
 MEMBERS = [member() for _, member in claims.items()]
 DEVICES = ("cpu", "cuda")
-PLANNED = {"triton_flash"}
-"""Named by claims, asked for once it is registered."""
 
 
 def with_evidence(*evidence):
@@ -44,7 +42,11 @@ class TestEveryClaim:
         needs = claim.needs(Scope(device, quick))
         names = {case.implementation for case in needs.cases}
         names |= {arm.implementation for pair in needs.pairs for arm in (pair.a, pair.b)}
-        assert names <= set(implementations.names()) | PLANNED
+        assert names <= set(implementations.names())
+        timed = {case.implementation for case in needs.cases if case.timed}
+        timed |= {arm.implementation for pair in needs.pairs for arm in (pair.a, pair.b)}
+        small = Problem(seqlen=8)
+        assert not any(untimed(implementations.get(name), small, device) for name in timed)
         assert set(needs.demonstrations) <= set(demonstrations.names())
         assert len({pair.name for pair in needs.pairs}) == len(needs.pairs)
         if quick:

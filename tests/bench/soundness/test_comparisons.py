@@ -8,6 +8,7 @@ import random
 
 import pytest
 
+from bench.implementation import implementations, untimed
 from bench.soundness import Context, experiments
 from bench.soundness._batches import PROBLEMS, gate_cells, observe_pairs
 from bench.soundness._rivals import RIVALS, judged
@@ -17,6 +18,12 @@ from bench.soundness.e03_power import EVERY, Power
 from bench.soundness.e04_sensitivity import Sensitivity
 from bench.soundness.e10_order import Order
 from bench.soundness.e14_allocator import Allocator
+
+
+def test_batches_compare_only_what_is_timed():
+    cells = [cell for problem in range(PROBLEMS) for cell in gate_cells(problem)]
+    assert {"naive", "sdpa_flash"} <= {name for _, name in cells}
+    assert not any(untimed(implementations.get(name), problem, "cpu") for problem, name in cells)
 
 
 def kept(percent=0.0, spread=0.2, processes=6, confirmation=None, seed=0):
