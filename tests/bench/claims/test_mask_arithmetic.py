@@ -113,6 +113,7 @@ class TestWhatIsCompared:
         for case in cases:
             lengths.setdefault(case.implementation, set()).add(case.problem.seqlen_q)
         online, naive = lengths.pop("online_softmax"), lengths["naive"]
+        assert lengths.pop("triton_flash", online) == online
         assert all(one == naive for one in lengths.values())
         assert len(naive) >= 8 <= len(online)
         assert max(naive) >= 16 * min(naive)
