@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,14 @@ class Regression:
 Lock = dict[str, dict[str, KernelFacts]]
 """Version of Triton, and key of a kernel."""
 _LOCK: TypeAdapter[Lock] = TypeAdapter(Lock)
+
+
+def present_lock() -> Path | None:
+    """The lock of the current folder; else that of the checkout that holds this package; None outside one."""
+    if LOCK.exists():
+        return LOCK
+    path = Path(str(resources.files("bench"))).parent / LOCK
+    return path if path.exists() else None
 
 
 def read_lock(path: Path) -> Lock:

@@ -15,6 +15,7 @@ from bench.plots import Drawing, Reading, draw_all, save
 from bench.report import claims
 from bench.report.cells import cell_table, reasons, status_counts
 from bench.report.findings import findings
+from bench.report.kernels import kernel_section
 from bench.report.machine import bandwidth_tables, diagnoses, machine_table
 from bench.report.protocol import flag_table, protocol_table, telemetry_tables
 from bench.report.repeat import repeat_command
@@ -106,6 +107,7 @@ def build_report(
         claims=claims.sections(judged),
         proofs=proofs,
         unheard=claims.unheard(judged),
+        kernels=kernel_section(),
         soundness=soundness(notes),
         machine=machine_table(runs),
         diagnoses=diagnoses(runs),

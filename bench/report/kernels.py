@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.kernel_lock import LOCK, KernelFacts, read_lock
+from bench.kernel_lock import KernelFacts, present_lock, read_lock
 from bench.kernel_table import NOTES, long_rows, short_rows
 from bench.occupancy import LIMITS
 from bench.report.field import Field, number, words
@@ -45,13 +45,18 @@ class KernelSection:
     command: str = COMMAND
 
 
-def kernel_section(path: Path = LOCK) -> KernelSection | None:
+def kernel_section(path: Path | None = None) -> KernelSection | None:
     """The section, of the newest version of Triton in the lock; None where there is no lock or it is empty.
+
+    Args:
+        path: the lock; None takes that of the current folder or of the checkout.
 
     Raises:
         OutputError: if the file is none of ours.
     """
-    lock = {release: facts for release, facts in read_lock(path).items() if facts} if path.exists() else {}
+    path = path or present_lock()
+    held = read_lock(path) if path is not None and path.exists() else {}
+    lock = {release: facts for release, facts in held.items() if facts}
     if not lock:
         return None
     release = max(lock, key=lambda text: [int(part) for part in text.split("+")[0].split(".") if part.isdigit()])

@@ -22,6 +22,7 @@ from bench.report import build_report, repeat_command, summary_text
 from bench.report.cells import MAX_ROWS, cell_table
 from bench.report.field import Field
 from bench.report.findings import findings
+from bench.report.kernels import kernel_section
 from bench.report.soundness import COMMAND
 from bench.results import Run
 
@@ -98,7 +99,7 @@ def test_page_asks_nothing_of_a_network(default: tuple[Path, Page]) -> None:
         if not ref.startswith(("#", "data:image/png")) and not (path.parent / ref).is_file()
     ]
     text = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", path.read_text(encoding="utf-8"))
-    assert not re.search(r"https?:|url\(|@import|fetch\(|XMLHttp", text)
+    assert not re.search(r"""["'=(]https?:|url\(|@import|fetch\(|XMLHttp""", text)
 
 
 def test_page_adapts_to_dark_light_and_paper(default: tuple[Path, Page]) -> None:
@@ -480,6 +481,17 @@ def test_soundness_shows_experiments_rules_and_the_machine(tmp_path: Path) -> No
 
 def test_without_a_notebook_the_page_says_so(default: tuple[Path, Page]) -> None:
     assert f"was not measured on this machine. {COMMAND} does." in " ".join(default[1].text.split())
+
+
+def test_kernels_are_shown_by_target_as_the_lock_of_the_checkout_has_them(default: tuple[Path, Page]) -> None:
+    text = " ".join(default[1].text.split())
+    section = kernel_section()
+    assert section is not None and f"{section.spills} Compiled by Triton {section.release}" in text
+    for name, limits, tables in section.targets:
+        assert f"{name} {limits}" in text
+        for one in tables:
+            assert f"{one.title}: {len(one.rows)} kernels" in text
+            assert " ".join(field.text for field in one.rows[0]) in text
 
 
 def test_a_notebook_that_is_none_is_an_error(tmp_path: Path) -> None:
