@@ -1,6 +1,6 @@
 # Every target is one line that calls a tool; `setup` alone has logic. `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types test test-slow test-gpu check-all bench verify claims report clean
+.PHONY: help setup format lint types test test-slow test-gpu check-all bench verify claims baseline check report clean
 
 BIN := .venv/bin
 STAMP := .venv/.stamp
@@ -41,6 +41,12 @@ verify: $(STAMP) ## Check every implementation against the float64 reference, wi
 
 claims: $(STAMP) ## Confirm or refute the theory on this machine, in about ten minutes (ARGS=--quick: two)
 	$(BIN)/attention-bench claims $(ARGS)
+
+baseline: $(STAMP) ## Record what later states of the code are held against (results/baselines)
+	$(BIN)/attention-bench baseline $(ARGS)
+
+check: $(STAMP) ## Hold this state against the baseline; fails if it is worse (ARGS=--exact: no times)
+	$(BIN)/attention-bench check $(ARGS)
 
 report: $(STAMP) ## Build the report of the latest run again
 	$(BIN)/attention-bench report latest $(ARGS)
