@@ -158,21 +158,16 @@ def _take_turns(
 
 
 def _prepared(worker: Worker, case: Case, verify: bool) -> dict[str, Any]:
+    """What preparing the cell gave; a side that cannot even start ends the comparison."""
     name = worker.side.implementation or case.implementation
+    worker.ready()
     try:
-        worker.ready()
         answer: dict[str, Any] = worker.ask("prepare", case.problem.model_dump(mode="json"), name, verify)
     except (EOFError, OSError) as error:
-        if worker.overhead_ns is None:
-            raise BenchError(
-                f"side {worker.side.title} must start, got exit code {worker.process.poll()}. See its output above."
-            ) from error
         worker.end()
         worker.start()
         return {"status": "crashed", "reason": str(error) or "the process died"}
     except BenchError as error:
-        if worker.overhead_ns is None:
-            raise
         return {"status": "error", "reason": str(error)}
     return answer
 

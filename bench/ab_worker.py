@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from pathlib import Path
@@ -19,6 +20,10 @@ from bench.errors import BenchError
 ARM = Path(__file__).with_name("ab_arm.py")
 ANSWER_S = 120.0
 """A side that does not answer for so long is ended, and the cell counts as crashed."""
+START_S = 600.0
+"""Importing torch on a busy machine may take longer than any cell."""
+LOG_CHARS = 500
+"""So much of the end of what a side printed is part of a message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +55,15 @@ class Worker:
     def start(self) -> None:
         """Begin, without waiting until it is ready."""
         self.connection, theirs = Pipe()
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115  # ends with the process that writes to it
         command = [self.side.python, "-P", str(ARM), str(theirs.fileno())]
         self.process = subprocess.Popen(
-            command, env=self.environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=sys.stderr
+            command,
+            env=self.environment,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
         )
         theirs.close()
         self.overhead_ns: int | None = None
@@ -65,12 +76,26 @@ class Worker:
         """
         if self.overhead_ns is not None:
             return
-        tree = self.answer()
-        if Path(tree) != self.side.tree.resolve():
+        try:
+            tree = self.answer(START_S)
+            if Path(tree) != self.side.tree.resolve():
+                raise BenchError(
+                    f"side {self.side.title} must run the code of {self.side.tree}, got {tree}. Name another Python."
+                )
+            self.connection.send(("start", self.device, self.side.load))
+            kind, answer = self.answer(START_S)
+        except (EOFError, OSError) as error:
             raise BenchError(
-                f"side {self.side.title} must run the code of {self.side.tree}, got {tree}. Name another Python."
-            )
-        self.overhead_ns = int(self.ask("start", self.device, self.side.load))
+                f"side {self.side.title} must start, got {str(error) or 'its end'}. It said: {self.said()}"
+            ) from error
+        if kind == "failed":
+            raise BenchError(f"side {self.side.title} must start, got {answer}. Is its code older than this verb?")
+        self.overhead_ns = int(answer)
+
+    def said(self) -> str:
+        """The end of what it printed."""
+        self.log.seek(0)
+        return self.log.read().decode(errors="replace").strip()[-LOG_CHARS:] or "nothing"
 
     def ask(self, *words: Any) -> Any:
         """The answer to one request.
@@ -84,11 +109,11 @@ class Worker:
             raise BenchError(f"side {self.side.title} must answer, got {answer}")
         return answer
 
-    def answer(self) -> Any:
+    def answer(self, seconds: float = ANSWER_S) -> Any:
         """What it sends next; EOFError if it died, TimeoutError if it hangs."""
-        if not self.connection.poll(ANSWER_S):
+        if not self.connection.poll(seconds):
             self.process.kill()
-            raise TimeoutError(f"no answer for {ANSWER_S:g} s; the process was ended")
+            raise TimeoutError(f"no answer for {seconds:g} s; the process was ended")
         return self.connection.recv()
 
     def time_block(self, calls: int) -> Block:
@@ -98,11 +123,12 @@ class Worker:
     def end(self) -> None:
         """Hang up and wait."""
         self.connection.close()
-        with suppress(subprocess.TimeoutExpired):
+        try:
             self.process.wait(10)
-            return
-        self.process.kill()
-        self.process.wait()
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
 
 
 @contextmanager

@@ -90,20 +90,8 @@ def trial_of(
         say: told after each process.
     """
 
-    def sweep(kind: str) -> Sweep:
-        others = rivals or planned_implementations(Selection(), kind, skip=SLOW_TO_PREPARE)
-        chosen = [name, *(other for other in others if other != name)]
-        return Sweep(
-            name="try",
-            title=f"{path.name} on one shape",
-            prose="",
-            problems=((problem, True),),
-            quick_ceilings=True,
-            cases=tuple(Case(problem, one) for one in chosen),
-        )
-
     request = Request(
-        sweep=sweep,
+        sweep=lambda kind: _one_shape(name, path, problem, rivals, kind),
         selection=Selection(),
         command=command,
         output=folder,
@@ -127,6 +115,20 @@ def trial_of(
     if found.error is not None:
         raise BenchError(f"pair must be measured, got {found.error}. Run it again.")
     return Trial(name, mine, rival, decide(found.estimates, MARGIN))
+
+
+def _one_shape(name: str, path: Path, problem: Problem, rivals: Sequence[str], device: str) -> Sweep:
+    """The file's implementation beside its rivals on one problem."""
+    others = rivals or planned_implementations(Selection(), device, skip=SLOW_TO_PREPARE)
+    chosen = [name, *(other for other in others if other != name)]
+    return Sweep(
+        name="try",
+        title=f"{path.name} on one shape",
+        prose="",
+        problems=((problem, True),),
+        quick_ceilings=True,
+        cases=tuple(Case(problem, one) for one in chosen),
+    )
 
 
 def _median_ns(record: Record) -> float:

@@ -17,8 +17,10 @@ from bench.tables import Format, write_rows
 if TYPE_CHECKING:
     from bench.case import Case
     from bench.header import Environment
+    from bench.outcome import Outcome
     from bench.policy import Policy
     from bench.progress import Bar, Plain
+    from bench.recheck import Measuring
     from bench.regression import Check
     from bench.results import Run
     from bench.state import State, Subject
@@ -69,7 +71,7 @@ def baseline(
 
     from bench.baseline import refuse_as_baseline, refuse_dirty, write_state
     from bench.policy import read_policy
-    from bench.recheck import Measuring, measure
+    from bench.recheck import measure
     from bench.results import find_run, read_run
     from bench.state import machine_name, state_of
     from bench.verdicts import LOOKS
@@ -79,16 +81,7 @@ def baseline(
     named = sweep or policy.sweep
     if run is None:
         refuse_dirty(_environment(extras).git_dirty)
-        how = Measuring(
-            sweep=named,
-            device=extras.device,
-            allocator="warm",
-            exact=extras.exact,
-            command=shlex.join(["attention-bench", *sys.argv[1:]]),
-            output=extras.results,
-            load=extras.load,
-            claims=policy.exact_claims if extras.exact else (),
-        )
+        how = _how(named, extras.device, "warm", extras.exact, extras, policy)
         found = _listening(lambda listener: measure(how, LOOKS[-1], listener))
     else:
         found = read_run(find_run(run, extras.results))
@@ -130,11 +123,8 @@ def check(
         format: How to write the outcomes to stdout; github writes annotations.
     """
     from bench.baseline import read_state
-    from bench.check_output import counts_text, headline, rows
-    from bench.check_output.github import workflow_commands
+    from bench.check_output import counts_text, headline, markdown
     from bench.check_output.junit import junit as junit_text
-    from bench.check_output.markdown import comment as comment_text
-    from bench.check_output.markdown import summary as summary_text
     from bench.policy import read_policy
     from bench.results import find_run, read_run
     from bench.state import machine_name
@@ -147,13 +137,8 @@ def check(
     before = read_state(baseline)
     extra = _extra(extras)
     found, after = _checked(before, runs, policy, filters, extras, extra)
-    if format == "github":
-        for line in workflow_commands(found):
-            print(line)
-    else:
-        shown = [one for one in found.outcomes if all or one.severity is not None]
-        write_rows(rows(shown, format), format, sys.stdout)
-    for path, text in ((summary, summary_text), (comment, comment_text)):
+    show(found, [one for one in found.outcomes if all or one.severity is not None], format)
+    for path, text in ((summary, markdown.summary), (comment, markdown.comment)):
         if path is not None:
             _write(path, text(found, before, after))
     if junit is not None:
@@ -161,6 +146,18 @@ def check(
     say(f"{headline(found)}; baseline {baseline}")
     say(counts_text(found))
     return found.exit_code(strict)
+
+
+def show(found: Check, outcomes: Sequence[Outcome], style: Format) -> None:
+    """Write outcomes to stdout; the style ``github`` writes annotations instead."""
+    from bench.check_output import rows
+    from bench.check_output.github import workflow_commands
+
+    if style == "github":
+        for line in workflow_commands(found):
+            print(line)
+    else:
+        write_rows(rows(outcomes, style), style, sys.stdout)
 
 
 def _checked(
@@ -196,19 +193,10 @@ def _measured(
     unsettled: Callable[[Sequence[Run]], Sequence[str]],
 ) -> list[Run]:
     """The baseline's sweep measured now, with further looks at what that leaves unsettled."""
-    from bench.recheck import Measuring, measure, settle
+    from bench.recheck import measure, settle
     from bench.verdicts import LOOKS
 
-    how = Measuring(
-        sweep=before.sweep,
-        device=extras.device or before.device,
-        allocator=before.allocator,
-        exact=exact,
-        command=shlex.join(["attention-bench", *sys.argv[1:]]),
-        output=extras.results,
-        load=extras.load,
-        claims=policy.exact_claims if exact else (),
-    )
+    how = _how(before.sweep, extras.device or before.device, before.allocator, exact, extras, policy)
 
     def look(cases: tuple[Case, ...] | None) -> Run:
         if cases:
@@ -216,6 +204,22 @@ def _measured(
         return _listening(lambda listener: measure(how, LOOKS[0], listener, cases))
 
     return settle(look(None), unsettled, look, before.controls)
+
+
+def _how(sweep: str, device: str | None, allocator: str, exact: bool, extras: Extras, policy: Policy) -> Measuring:
+    """How to measure what a baseline holds; exact claims need no times and are part of exact baselines alone."""
+    from bench.recheck import Measuring
+
+    return Measuring(
+        sweep=sweep,
+        device=device,
+        allocator=allocator,
+        exact=exact,
+        command=shlex.join(["attention-bench", *sys.argv[1:]]),
+        output=extras.results,
+        load=extras.load,
+        claims=policy.exact_claims if exact else (),
+    )
 
 
 def _listening(work: Callable[[Plain | Bar], Run]) -> Run:

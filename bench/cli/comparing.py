@@ -7,16 +7,18 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from bench.cli._shared import RESULTS, Filters, app, say
+from bench.cli.checking import show
 from bench.tables import Format, write_rows
 
 if TYPE_CHECKING:
     from bench.ab_worker import Side
     from bench.case import Case
+    from bench.trial import Trial
 
 HERE = "."
 """Stands for the working tree with what is not committed."""
@@ -61,20 +63,14 @@ def ab(
         format: How to write the outcomes to stdout; github writes annotations.
     """
     from bench.ab import compare_sides, judged
-    from bench.check_output import headline, rows
-    from bench.check_output.github import workflow_commands
+    from bench.check_output import headline
 
     with ExitStack() as stack:
         a, b = _sides(base, head, between, setting, repository, base_python, load, stack)
         cases = _cases(sweep, device, filters, between, load)
         say(f"{len(cases)} cells: {a.title} against {b.title}")
         found = judged(compare_sides(a, b, cases, device=device, margin=margin, say=say), margin)
-    if format == "github":
-        for line in workflow_commands(found):
-            print(line)
-    else:
-        shown = [one for one in found.outcomes if all or one.severity is not None or one.metric == "time"]
-        write_rows(rows(shown, format), format, sys.stdout)
+    show(found, [one for one in found.outcomes if all or one.severity is not None or one.metric == "time"], format)
     say(f"{b.title} against {a.title}: {headline(found)}")
     return found.exit_code(strict)
 
@@ -167,8 +163,6 @@ def try_(
         results: Folder of the results file.
         format: How to write the answer to stdout.
     """
-    from bench.analysis import latency_summary
-    from bench.outcome import time_text
     from bench.problem import Problem, expand_fields
     from bench.progress import listener
     from bench.sweep import parse_override
@@ -193,19 +187,25 @@ def try_(
             )
         finally:
             progress.close()
-        measured = found.record.measurement
-        error = None if found.record.agreement is None else found.record.agreement.tensors.get("out")
-        rows.append(
-            {
-                "implementation": name,
-                "problem": problem.key,
-                "status": found.record.status,
-                "latency_ms": None if measured is None else latency_summary(measured).median_ms,
-                "peak_bytes": None if measured is None or measured.memory is None else measured.memory.peak_bytes,
-                "out_max_abs": None if error is None else error.max_abs,
-                "against": found.rival,
-                "found": found.reason if found.comparison is None else time_text(found.comparison),
-            }
-        )
+        rows.append(_answer(found))
     write_rows(rows, format, sys.stdout)
     return 1 if any(row["status"] != "ok" for row in rows) else 0
+
+
+def _answer(found: Trial) -> dict[str, Any]:
+    """The row of one implementation."""
+    from bench.analysis import latency_summary
+    from bench.outcome import time_text
+
+    measured, agreement = found.record.measurement, found.record.agreement
+    error = None if agreement is None else agreement.tensors.get("out")
+    return {
+        "implementation": found.name,
+        "problem": found.record.problem.key,
+        "status": found.record.status,
+        "latency_ms": None if measured is None else latency_summary(measured).median_ms,
+        "peak_bytes": None if measured is None or measured.memory is None else measured.memory.peak_bytes,
+        "out_max_abs": None if error is None else error.max_abs,
+        "against": found.rival,
+        "found": found.reason if found.comparison is None else time_text(found.comparison),
+    }

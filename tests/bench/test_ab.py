@@ -185,9 +185,9 @@ def test_a_deliberately_bad_commit_is_caught(tmp_path, monkeypatch):
     git("commit", "-qm", "good")
     path = tmp_path / "implementations" / "naive.py"
     code = path.read_text(encoding="utf-8")
-    softmax = next(line for line in code.splitlines() if "softmax(" in line and "=" in line and "def " not in line)
-    indent = softmax[: len(softmax) - len(softmax.lstrip())]
-    path.write_text(code.replace(softmax, f"{softmax}\n{indent}kept = [{softmax.partition('=')[2].strip()}]", 1))
+    step = "weights = torch.softmax(scores, dim=-1)"
+    assert code.count(step) == 1
+    path.write_text(code.replace(step, f"{step}; kept = torch.softmax(scores, dim=-1)"), encoding="utf-8")
     git("commit", "-qam", "bad")
     (tmp_path / "tiny.toml").write_text('[axes]\nseqlen = 512\nmask = "full"\n')
     command = [
