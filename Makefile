@@ -1,6 +1,6 @@
 # Every target is one line that calls a tool; `setup` alone has logic. `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types test test-slow test-gpu check-all bench verify claims kernels report clean
+.PHONY: help setup format lint types test test-slow test-gpu check-all bench verify claims kernels baseline check report clean
 
 BIN := .venv/bin
 STAMP := .venv/.stamp
@@ -17,7 +17,9 @@ format: $(STAMP) ## Rewrite the code in the project's style
 	$(BIN)/ruff check --fix-only --quiet . && $(BIN)/ruff format .
 
 lint: $(STAMP) ## Check style, spelling and who may import whom
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports && $(BIN)/codespell
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports && $(BIN)/codespell && \
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml && \
+	$(BIN)/zizmor --offline --quiet --no-progress .github
 
 types: $(STAMP) ## Check the types
 	$(BIN)/mypy
@@ -44,6 +46,12 @@ claims: $(STAMP) ## Confirm or refute the theory on this machine, in about ten m
 
 kernels: $(STAMP) ## Compile the Triton kernels for GPUs that are not here; ARGS=--check compares with kernels.lock.json
 	$(BIN)/attention-bench kernels $(ARGS)
+
+baseline: $(STAMP) ## Record what later states of the code are held against (results/baselines)
+	$(BIN)/attention-bench baseline $(ARGS)
+
+check: $(STAMP) ## Hold this state against the baseline; fails if it is worse (ARGS=--exact: no times)
+	$(BIN)/attention-bench check $(ARGS)
 
 report: $(STAMP) ## Build the report of the latest run again
 	$(BIN)/attention-bench report latest $(ARGS)

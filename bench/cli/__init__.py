@@ -1,7 +1,8 @@
 """The command line: verbs and their options, each handing over to one function elsewhere.
 
 Data go to stdout, progress and messages to stderr. Exit codes: 0 done, 1 a case or the tool failed, 2 usage
-or bad input, 3 something became worse, 5 nothing selected or nothing comparable, 130 interrupted.
+or bad input, 3 worse than before, 4 in doubt where no doubt is wanted, 5 nothing selected or nothing
+comparable, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -11,11 +12,23 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
-from bench.cli import kernels, measuring, proving, reading, tracing
+from bench.cli import checking, comparing, exporting, kernels, measuring, proving, reading, tracing, trending
 from bench.cli._shared import app, say
 from bench.errors import BenchError, UsageError
 
-__all__ = ["app", "kernels", "main", "measuring", "proving", "reading", "tracing"]
+__all__ = [
+    "app",
+    "checking",
+    "comparing",
+    "exporting",
+    "kernels",
+    "main",
+    "measuring",
+    "proving",
+    "reading",
+    "tracing",
+    "trending",
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -12,7 +12,17 @@ from bench.cli._shared import REPORTS, RESULTS, Filters, app, build, say, stored
 from bench.tables import Format, write_rows
 
 Family = Literal[
-    "implementations", "masks", "sweeps", "checks", "mutants", "metrics", "probes", "plots", "claims", "demonstrations"
+    "implementations",
+    "masks",
+    "sweeps",
+    "checks",
+    "mutants",
+    "metrics",
+    "probes",
+    "plots",
+    "claims",
+    "demonstrations",
+    "exports",
 ]
 
 

@@ -1,0 +1,232 @@
+"""Two sides of a change, measured in turns: two revisions, two implementations, or one under two settings.
+
+Each side is a process of its own with its own code. For every cell both prepare, then blocks alternate in random
+order, so that whatever slows the machine down for a while slows both. The unit of inference is the pair of processes;
+six pairs decide, twelve where six leave it unclear, and what is slower counts once fresh pairs say so too.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.ab_worker import Side, Worker, working
+from bench.case import Case
+from bench.clocks import Block
+from bench.errors import BenchError, UsageError
+from bench.exact_gate import compare_exact
+from bench.metrics import gated
+from bench.outcome import Name, Outcome, order, outcome, time_text
+from bench.policy import Policy
+from bench.regression import Check
+from bench.state import Subject
+from bench.time_gate import timed
+from bench.timing import SamplingPlan, interleave
+from bench.verdicts import LOOKS, MARGIN, Comparison, confirmed, decide, process_estimate
+
+QUICK = SamplingPlan(
+    warmup_calls=5, warmup_ns=20_000_000, budget_ns=0, arm_budget_ns=40_000_000, min_rounds=20, max_rounds=200
+)
+"""A fifth of the full protocol: the answer has to come while its author waits."""
+
+
+@dataclass
+class Pairing:
+    """One cell on both sides."""
+
+    case: Case
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What preparing and verifying gave, by side (``a``, ``b``)."""
+    estimates: list[float] = field(default_factory=list)
+    """Logarithm of B over A, one per pair of processes."""
+    fresh: list[float] = field(default_factory=list)
+    """Those of the pairs that were to confirm."""
+
+    @property
+    def key(self) -> str:
+        """``implementation problem``."""
+        return f"{self.case.implementation} {self.case.problem.key}"
+
+    def decided(self, margin: float) -> Comparison | None:
+        """The verdict on time; None where one side has none."""
+        return decide(self.estimates, margin) if self.estimates else None
+
+    def confirmation(self, margin: float) -> Comparison | None:
+        """What fresh processes say."""
+        return decide(self.fresh, margin) if self.fresh else None
+
+    def holds(self, margin: float) -> bool:
+        """Whether fresh processes say the same."""
+        first, again = self.decided(margin), self.confirmation(margin)
+        return first is not None and again is not None and confirmed(first, again)
+
+
+def compare_sides(
+    a: Side,
+    b: Side,
+    cases: Sequence[Case],
+    *,
+    device: str = "cpu",
+    allocator: str = "warm",
+    plan: SamplingPlan = QUICK,
+    margin: float = MARGIN,
+    looks: Sequence[int] = LOOKS,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[Pairing]:
+    """Measure every cell on both sides; then those that are unclear again; then, in fresh pairs, those that are slower.
+
+    Raises:
+        BenchError: if a side cannot be started.
+    """
+    pairings = [Pairing(case) for case in cases]
+    process = 0
+
+    def measure(chosen: Sequence[Pairing], count: int, into: str) -> None:
+        nonlocal process
+        for number in range(count):
+            if not chosen:
+                return
+            rng = random.Random(seed * 1000 + process)
+            with working(a, device, allocator) as first, working(b, device, allocator) as second:
+                for one in rng.sample(list(chosen), len(chosen)):
+                    _take_turns(one, {"a": first, "b": second}, plan, rng, into, verify=process == 0)
+            process += 1
+            say(f"pair {number + 1} of {count}{' that confirm' if into == 'fresh' else ''}: {len(chosen)} cells")
+
+    def unclear(of: Callable[[Pairing], Comparison | None]) -> list[Pairing]:
+        return [one for one in pairings if (found := of(one)) is not None and found.verdict == "UNCLEAR"]
+
+    done = 0
+    for look in looks:
+        measure(pairings if not done else unclear(lambda one: one.decided(margin)), look - done, "estimates")
+        done = look
+    slower = [one for one in pairings if (found := one.decided(margin)) and found.verdict == "REGRESSED"]
+    measure(slower, looks[0], "fresh")
+    measure(unclear(lambda one: one.confirmation(margin)), looks[-1] - looks[0], "fresh")
+    return pairings
+
+
+class _Turns:
+    """A clock for :func:`bench.timing.interleave` whose blocks are timed by the sides themselves."""
+
+    name, most_calls = "turns", 1000
+
+    def time_block(self, run: Callable[[], object], calls: int) -> Block:
+        """``run`` gives the side to ask."""
+        worker: Any = run()
+        return worker.time_block(calls)  # type: ignore[no-any-return]  # it is a Worker
+
+    def excluded_bytes(self) -> dict[str, int]:
+        """Nothing."""
+        return {}
+
+
+def _take_turns(
+    one: Pairing, workers: Mapping[str, Worker], plan: SamplingPlan, rng: random.Random, into: str, *, verify: bool
+) -> None:
+    """Prepare one cell on both sides and time it in alternating blocks."""
+    answers = {name: _prepared(worker, one.case, verify) for name, worker in workers.items()}
+    if verify:
+        one.answers = answers
+    if {answer["status"] for answer in answers.values()} != {"ok"}:
+        one.answers |= {name: answer for name, answer in answers.items() if answer["status"] != "ok"}
+        return
+    failed: dict[str, str] = {}
+
+    def attempt(name: str, block: Callable[[], Block]) -> Block | None:
+        try:
+            return block()
+        except (BenchError, EOFError, OSError) as error:
+            failed[name] = str(error) or "the process died"
+            return None
+
+    runs = {name: (lambda worker=worker: worker) for name, worker in workers.items()}
+    overhead_ns = max(worker.overhead_ns or 0 for worker in workers.values())
+    samples = interleave(runs, _Turns(), plan, rng, attempt, overhead_ns=overhead_ns, together=(("a", "b"),))
+    for name, reason in failed.items():
+        one.answers[name] = {"status": "crashed", "reason": reason}
+        workers[name].end()
+        workers[name].start()
+    if not failed and min(*samples["a"].ns, *samples["b"].ns) > 0:
+        getattr(one, into).append(process_estimate(samples["a"].ns, samples["b"].ns))
+
+
+def _prepared(worker: Worker, case: Case, verify: bool) -> dict[str, Any]:
+    """What preparing the cell gave; a side that cannot even start ends the comparison."""
+    name = worker.side.implementation or case.implementation
+    worker.ready()
+    try:
+        answer: dict[str, Any] = worker.ask("prepare", case.problem.model_dump(mode="json"), name, verify)
+    except (EOFError, OSError) as error:
+        worker.end()
+        worker.start()
+        return {"status": "crashed", "reason": str(error) or "the process died"}
+    except BenchError as error:
+        return {"status": "error", "reason": str(error)}
+    return answer
+
+
+@contextmanager
+def checkout(revision: str, repository: Path, folder: Path) -> Iterator[Path]:
+    """A work tree of its own for a revision, removed afterwards.
+
+    Raises:
+        UsageError: if git does not know the revision.
+    """
+    tree = folder / f"tree-{revision.replace('/', '-')}"
+    done = subprocess.run(
+        ["git", "-C", str(repository), "worktree", "add", "--detach", "--quiet", str(tree), revision],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise UsageError(f"revision must be one that git knows, got {revision!r} ({done.stderr.strip()[:200]}).")
+    try:
+        yield tree
+    finally:
+        subprocess.run(["git", "-C", str(repository), "worktree", "remove", "--force", str(tree)], check=False)
+
+
+def judged(pairings: Sequence[Pairing], margin: float = MARGIN) -> Check:
+    """Everything that was compared, in the form of a check: A is the baseline, B the candidate."""
+    common, found = [], list[Outcome]()
+    for one in pairings:
+        before, after = (_subject(one, side) for side in ("a", "b"))
+        if before is None or after is None:
+            name: Name = "NEW" if before is None else "MISSING"
+            text = f"{'A' if before is None else 'B'} has no such implementation"
+            found.append(outcome(one.key, "", name, text))
+            continue
+        common.append((before, after))
+        first = one.decided(margin)
+        if first is not None:
+            found.append(_time(one, first, margin))
+    found += compare_exact(common, tuple(gated()), Policy(), {"toolchain": "", "machine": ""})
+    return Check(tuple(sorted(found, key=order)))
+
+
+def _subject(one: Pairing, side: str) -> Subject | None:
+    """What is exact of one side; None if it does not have the implementation."""
+    answer = one.answers[side]
+    if answer["status"] is None:
+        return None
+    row, metrics = answer.get("row", {}), gated()
+    values = {name: value for name in metrics if (value := metrics[name].value(row)) is not None}
+    return Subject("cell", one.key, answer["status"], answer.get("reason"), answer.get("ran"), values)
+
+
+def _time(one: Pairing, first: Comparison, margin: float) -> Outcome:
+    again, said = one.confirmation(margin), ""
+    name: Name = first.verdict
+    if name == "REGRESSED":
+        held = again is not None and confirmed(first, again)
+        fresh = "say so too" if held else "were not measured" if again is None else f"say {time_text(again)}"
+        name, said = ("REGRESSED" if held else "NOT CONFIRMED"), f"; fresh processes {fresh}"
+    return timed(one.key, name, first, (one.estimates,), f"{time_text(first)}{said}")

@@ -1,0 +1,266 @@
+"""Verbs that hold the code against what it was: check, baseline, history."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from bench.cli._shared import RESULTS, Filters, app, say
+from bench.tables import Format, write_rows
+
+if TYPE_CHECKING:
+    from bench.case import Case
+    from bench.header import Environment
+    from bench.outcome import Outcome
+    from bench.policy import Policy
+    from bench.progress import Bar, Plain
+    from bench.recheck import Measuring
+    from bench.regression import Check
+    from bench.results import Run
+    from bench.state import State, Subject
+
+BASELINES = Path("results/baselines")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Extras:
+    """What check and baseline share."""
+
+    exact: Annotated[bool, Parameter(negative="")] = False
+    """Bytes, errors, counts, statuses and exact claims alone; no times. Seconds instead of minutes."""
+    mutants: Annotated[bool, Parameter(negative="")] = False
+    """Score the correctness gate as well (minutes)."""
+    kernels: Path | None = None
+    """JSON file with what a compiler says of the kernels: an array of objects with kernel, registers, spill_bytes and
+    shared_bytes."""
+    policy: Path = Path("pyproject.toml")
+    """TOML file with the table [tool.attention-bench.check]."""
+    device: Literal["cpu", "cuda"] | None = None
+    """Where to measure; by default a GPU if torch sees one."""
+    results: Path = RESULTS
+    """Folder of results files."""
+    load: Annotated[tuple[Path, ...], Parameter(negative="")] = ()
+    """Python file with an implementation of yours. May be given several times."""
+
+
+@app.command
+def baseline(
+    *,
+    run: str | None = None,
+    sweep: str | None = None,
+    extras: Extras = Extras(),
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+) -> int:
+    """Record what later states of the code are held against: results/baselines/<machine>.jsonl, to be committed.
+
+    Refused from a dirty tree, from unstable rows, and from fewer processes than a verdict needs.
+
+    Args:
+        run: Take a stored run instead of measuring: a run id, a beginning of one, a path, or latest.
+        sweep: Name or path of what to measure; by default what the policy says.
+        output: File to write; by default results/baselines/<machine>.jsonl.
+    """
+    from dataclasses import replace
+
+    from bench.baseline import refuse_as_baseline, refuse_dirty, write_state
+    from bench.policy import read_policy
+    from bench.recheck import measure
+    from bench.results import find_run, read_run
+    from bench.state import machine_name, state_of
+    from bench.verdicts import LOOKS
+
+    policy = read_policy(extras.policy)
+    extra = _extra(extras)
+    named = sweep or policy.sweep
+    if run is None:
+        refuse_dirty(_environment(extras).git_dirty)
+        how = _how(named, extras.device, "warm", extras.exact, extras, policy)
+        found = _listening(lambda listener: measure(how, LOOKS[-1], listener))
+    else:
+        found = read_run(find_run(run, extras.results))
+        named = sweep or found.header.sweep
+    state = replace(state_of(found, policy, extra, timed=not extras.exact), sweep=named)
+    refuse_as_baseline(state, found.header, found.end is not None and found.end.outcome == "complete")
+    path = output or BASELINES / f"{machine_name(found.header.environment)}.jsonl"
+    write_state(state, path)
+    say(f"baseline of {len(state.subjects)} subjects, margin {100 * state.margin:.1f} %; commit it:")
+    print(path)
+    return 0
+
+
+@app.command
+def check(
+    *,
+    candidate: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    baseline: Path | None = None,
+    filters: Filters = Filters(),
+    extras: Extras = Extras(),
+    strict: Annotated[bool, Parameter(negative="")] = False,
+    all: Annotated[bool, Parameter(negative="")] = False,
+    summary: Path | None = None,
+    comment: Path | None = None,
+    junit: Path | None = None,
+    format: Format = "table",
+) -> int:
+    """Hold the code against a baseline: exit code 3 if it is worse, 5 if nothing could be compared.
+
+    Args:
+        candidate: Stored run to judge instead of measuring now: a run id, a beginning of one, a path, or latest. A
+            second and a third one are further looks at cells that the first left unclear or slower.
+        baseline: File of the baseline; by default results/baselines/<machine>.jsonl.
+        strict: Exit code 4 where something is unclear or cannot be compared.
+        all: Also list what is fine.
+        summary: Write a summary in Markdown to this file, as for $GITHUB_STEP_SUMMARY.
+        comment: Write the few cells that matter in Markdown to this file, as for a comment.
+        junit: Write JUnit XML to this file.
+        format: How to write the outcomes to stdout; github writes annotations.
+    """
+    from bench.baseline import read_state
+    from bench.check_output import counts_text, headline, markdown
+    from bench.check_output.junit import junit as junit_text
+    from bench.policy import read_policy
+    from bench.results import find_run, read_run
+    from bench.state import machine_name
+
+    policy = read_policy(extras.policy)
+    runs = [read_run(find_run(name, extras.results)) for name in candidate]
+    if baseline is None:
+        environment = runs[0].header.environment if runs else _environment(extras)
+        baseline = BASELINES / f"{machine_name(environment)}.jsonl"
+    before = read_state(baseline)
+    extra = _extra(extras)
+    found, after = _checked(before, runs, policy, filters, extras, extra)
+    show(found, [one for one in found.outcomes if all or one.severity is not None], format)
+    for path, text in ((summary, markdown.summary), (comment, markdown.comment)):
+        if path is not None:
+            _write(path, text(found, before, after))
+    if junit is not None:
+        _write(junit, junit_text(found, strict))
+    say(f"{headline(found)}; baseline {baseline}")
+    say(counts_text(found))
+    return found.exit_code(strict)
+
+
+def show(found: Check, outcomes: Sequence[Outcome], style: Format) -> None:
+    """Write outcomes to stdout; the style ``github`` writes annotations instead."""
+    from bench.check_output import rows
+    from bench.check_output.github import workflow_commands
+
+    if style == "github":
+        for line in workflow_commands(found):
+            print(line)
+    else:
+        write_rows(rows(outcomes, style), style, sys.stdout)
+
+
+def _checked(
+    before: State, runs: list[Run], policy: Policy, filters: Filters, extras: Extras, extra: list[Subject]
+) -> tuple[Check, State]:
+    """The check of stored runs, or of what is measured now, with the candidate's state."""
+    from bench.regression import check as compare
+    from bench.state import state_of
+    from bench.sweep import Selection
+
+    names = Selection(filters.implementation, filters.not_implementation)
+    problems = Selection(filters.problem, filters.not_problem)  # of their keys, which are texts like names
+    exact = extras.exact or not before.timed
+
+    def takes(key: str) -> bool:
+        name, _, problem = key.partition(" ")
+        return names.takes_implementation(name) and problems.takes_implementation(problem)
+
+    def judged(looks: Sequence[Run]) -> Check:
+        states = [state_of(run, policy, extra if run is looks[0] else (), timed=not exact) for run in looks]
+        return compare(before, states, policy, exact=exact, takes=takes)
+
+    if not runs:
+        runs = _measured(before, policy, extras, exact, lambda looks: judged(looks).unsettled)
+    return judged(runs), state_of(runs[0], policy, extra, timed=not exact)
+
+
+def _measured(
+    before: State,
+    policy: Policy,
+    extras: Extras,
+    exact: bool,
+    unsettled: Callable[[Sequence[Run]], Sequence[str]],
+) -> list[Run]:
+    """The baseline's sweep measured now, with further looks at what that leaves unsettled."""
+    from bench.recheck import measure, settle
+    from bench.verdicts import LOOKS
+
+    how = _how(before.sweep, extras.device or before.device, before.allocator, exact, extras, policy)
+
+    def look(cases: tuple[Case, ...] | None) -> Run:
+        if cases:
+            say(f"{len(cases)} cells are measured again in fresh processes")
+        return _listening(lambda listener: measure(how, LOOKS[0], listener, cases))
+
+    return settle(look(None), unsettled, look, before.controls)
+
+
+def _how(sweep: str, device: str | None, allocator: str, exact: bool, extras: Extras, policy: Policy) -> Measuring:
+    """How to measure what a baseline holds; exact claims need no times and are part of exact baselines alone."""
+    from bench.recheck import Measuring
+
+    return Measuring(
+        sweep=sweep,
+        device=device,
+        allocator=allocator,
+        exact=exact,
+        command=shlex.join(["attention-bench", *sys.argv[1:]]),
+        output=extras.results,
+        load=extras.load,
+        claims=policy.exact_claims if exact else (),
+    )
+
+
+def _listening(work: Callable[[Plain | Bar], Run]) -> Run:
+    """Measure with progress shown."""
+    from bench.progress import listener
+
+    progress = listener()
+    try:
+        return work(progress)
+    finally:
+        progress.close()
+
+
+def _extra(extras: Extras) -> list[Subject]:
+    """Kernels and mutants, as far as they were asked for."""
+    from bench.recheck import kernel_subjects, mutant_subject
+    from bench.registry import load_file
+
+    for path in extras.load:
+        load_file(path)
+    found = [] if extras.kernels is None else kernel_subjects(extras.kernels)
+    return [*found, mutant_subject(say)] if extras.mutants else found
+
+
+def _environment(extras: Extras) -> Environment:
+    """What this machine is, before anything is measured."""
+    from bench.environment import read_environment
+    from bench.machine import describe_machine
+
+    if extras.device == "cpu":
+        return read_environment("cpu", "warm", None, None)
+    machine = describe_machine(extras.device, "warm", extras.load)
+    return read_environment(machine.device_name, "warm", machine.threads, machine.build)
+
+
+def _write(path: Path, text: str) -> None:
+    from bench.errors import OutputError
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"output file must be writable, got {str(path)!r} ({error.strerror}). Name another one."
+        ) from error

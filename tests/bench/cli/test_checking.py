@@ -1,0 +1,177 @@
+"""The verbs check and baseline on stored runs: exit codes, files, messages. Nothing is measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import planted
+import pytest
+from planted_states import records
+
+from bench.cli import main
+from bench.results import RunWriter
+
+MACHINE = "Planted-CPU-2.00GHz-2cores"
+EXPIRED = """
+[[tool.attention-bench.check.override]]
+metric = "peak_bytes"
+ignore = true
+reason = "planted and long over"
+expires = 2020-01-01
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[tool.attention-bench.check]\nsweep = "smoke"\n')
+    return tmp_path
+
+
+@pytest.fixture
+def command(capsys):
+    def call(*words):
+        with pytest.raises(SystemExit) as caught:
+            main(list(words))
+        captured = capsys.readouterr()
+        return caught.value.code, captured.out, captured.err
+
+    return call
+
+
+def store(name, cells=None, **environment):
+    run = planted.run(records() if cells is None else cells, run_id=name, **environment)
+    with RunWriter(planted.Path("results/runs"), name) as writer:
+        for line in (run.header, *run.records, run.end):
+            writer.write(line)
+
+
+def grown(cells, count=1):
+    first = cells[0]
+    memory = first.measurement.memory.model_copy(update={"peak_bytes": first.measurement.memory.peak_bytes + count})
+    return [
+        first.model_copy(update={"measurement": first.measurement.model_copy(update={"memory": memory})}),
+        *cells[1:],
+    ]
+
+
+def test_a_stored_run_becomes_a_baseline_and_the_same_run_passes(place, command):
+    store("one")
+    code, out, err = command("baseline", "--run", "one")
+    assert (code, out.strip()) == (0, f"results/baselines/{MACHINE}.jsonl"), err
+    assert json.loads((place / out.strip()).read_text().splitlines()[0])["sweep"] == "default"
+    code, _, err = command("check", "--candidate", "one", "--strict")
+    assert code == 0 and "nothing is worse" in err and MACHINE in err
+
+
+def test_one_byte_more_ends_with_3_and_is_in_every_output(place, command):
+    store("one")
+    store("two", grown(records()))
+    command("baseline", "--run", "one")
+    names = ("--summary", "s.md", "--comment", "c.md", "--junit", "j.xml")
+    code, out, _ = command("check", "--candidate", "two", "--format", "github", *names)
+    assert code == 3
+    assert out.startswith(
+        "::error title=peak_bytes REGRESSED::naive B1-H4-T128-d64-float32-fwd-full: peak memory: 1 B more"
+    )
+    assert all("1 B more" in (place / name).read_text(encoding="utf-8") for name in ("s.md", "c.md", "j.xml"))
+    assert ElementTree.parse(place / "j.xml").getroot().attrib["failures"] == "1"
+    code, out, _ = command("check", "--candidate", "two", "--format", "json")
+    assert (code, [row["name"] for row in json.loads(out)]) == (3, ["REGRESSED"])
+    code, out, _ = command("check", "--candidate", "two", "--format", "json", "--all")
+    assert len(json.loads(out)) > 50
+
+
+def test_exit_codes_are_those_of_the_design(place, command):
+    store("one")
+    store("elsewhere", cpu="Another CPU")
+    store("other", records(lengths=(512,)))
+    store("few", records(processes=1))
+    command("baseline", "--run", "one")
+    baseline = ("--baseline", f"results/baselines/{MACHINE}.jsonl")
+    assert command("check", "--candidate", "elsewhere", *baseline)[0] == 0
+    assert command("check", "--candidate", "elsewhere", *baseline, "--strict")[0] == 4
+    assert command("check", "--candidate", "elsewhere", *baseline, "--strict", "--exact")[0] == 4, "largest errors"
+    assert command("check", "--candidate", "few", "--strict")[0] == 4
+    assert command("check", "--candidate", "few", "--strict", "--exact")[0] == 0
+    assert command("check", "--candidate", "other")[0] == 5
+    assert command("check", "--candidate", "one", "-i", "nothing")[0] == 5
+    code, _, err = command("check", "--candidate", "elsewhere")
+    assert code == 2 and f"in that folder: {MACHINE}.jsonl" in err
+    assert command("check", "--candidate", "none")[0] == 2
+    (place / "pyproject.toml").write_text(EXPIRED)
+    code, _, err = command("check", "--candidate", "one")
+    assert code == 2 and "override must not have expired" in err and "planted and long over" in err
+
+
+def test_filters_choose_what_is_compared(place, command):
+    store("one")
+    store("two", grown(records()))
+    command("baseline", "--run", "one")
+    assert command("check", "--candidate", "two", "-i", "sdpa")[0] == 0
+    assert command("check", "--candidate", "two", "-p", "T256")[0] == 0
+    assert command("check", "--candidate", "two", "-i", "^naive$", "-p", "T128")[0] == 3
+
+
+def test_a_baseline_is_refused_with_exit_code_2_and_what_was_there_stays(place, command):
+    store("one")
+    store("dirty", git_dirty=True)
+    path = place / command("baseline", "--run", "one")[1].strip()
+    before = path.read_bytes()
+    code, _, err = command("baseline", "--run", "dirty")
+    assert code == 2 and "clean tree" in err
+    assert path.read_bytes() == before
+
+
+def test_an_exact_baseline_holds_no_times(place, command):
+    store("one", records(processes=1))
+    assert command("baseline", "--run", "one")[0] == 2
+    code, out, _ = command("baseline", "--run", "one", "--exact", "--output", "ci.jsonl")
+    assert (code, out.strip()) == (0, "ci.jsonl")
+    assert "log_ratios" not in (place / "ci.jsonl").read_text()
+    assert command("check", "--exact", "--baseline", "ci.jsonl", "--candidate", "one", "--strict")[0] == 0
+
+
+def test_kernels_are_read_from_a_file_and_gated(place, command):
+    store("one")
+    (place / "k.json").write_text('[{"kernel": "forward sm_90", "registers": 168, "spill_bytes": 0, "warps": 4}]')
+    command("baseline", "--run", "one", "--kernels", "k.json")
+    assert command("check", "--candidate", "one", "--kernels", "k.json", "--strict")[0] == 0
+    (place / "k.json").write_text('[{"kernel": "forward sm_90", "registers": 168, "spill_bytes": 4}]')
+    code, out, _ = command("check", "--candidate", "one", "--kernels", "k.json")
+    assert code == 3 and "ROSE FROM ZERO" in out
+    code, out, _ = command("check", "--candidate", "one", "--strict")
+    assert code == 4 and "MISSING" in out
+    (place / "k.json").write_text("{}")
+    assert command("check", "--candidate", "one", "--kernels", "k.json")[0] == 2
+
+
+def test_reading_and_deciding_imports_no_torch(place, command):
+    store("one")
+    command("baseline", "--run", "one")
+    code = (
+        "import sys\nfrom bench.cli import main\n"
+        "try: main(['check', '--candidate', 'one'])\nexcept SystemExit as e: assert not e.code, e.code\n"
+        "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_history_reads_all_runs_of_the_folder_and_leaves_out_what_is_none(place, command):
+    for day in range(3):
+        store(f"2026110{day + 1}T120000Z-0001")
+    (place / "results/runs/20261109T120000Z-0001.jsonl").write_text("no run\n")
+    code, out, err = command("history", "--format", "json")
+    assert code == 0, err
+    assert "left out: results file must hold valid lines" in err
+    assert {row["runs"] for row in json.loads(out)} == {3}
+    assert (place / "reports" / "history" / "index.html").is_file()
+    code, out, _ = command("history", "--metric", "peak_bytes", "-i", "^naive$", "-p", "T128", "--format", "json")
+    assert (code, len(json.loads(out))) == (0, 1)
+    assert command("history", "-i", "nothing")[0] == 5
+    assert command("history", "20261109")[0] == 2
+    assert command("history", "--metric", "speed")[0] == 2

@@ -1,0 +1,217 @@
+"""Two sides in turns: what is decided, confirmed and named, with sides that follow a script; once with real trees."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bench import ab
+from bench.ab import checkout, compare_sides, judged
+from bench.ab_worker import Side, working
+from bench.case import Case
+from bench.clocks import Block
+from bench.errors import BenchError, UsageError
+from bench.problem import Problem
+from bench.timing import SamplingPlan
+
+ROOT = Path(__file__).resolve().parents[2]
+SHORT = SamplingPlan(warmup_calls=1, warmup_ns=0, budget_ns=0, min_rounds=6, max_rounds=6)
+CASES = [Case(Problem(seqlen=length), name) for length in (64, 128) for name in ("naive", "sdpa_math")]
+KEYS = [f"{case.implementation} {case.problem.key}" for case in CASES]
+A, B = Side(title="a", tree=Path("a")), Side(title="b", tree=Path("b"))
+ROW = {"peak_bytes": 1000, "out_max_abs": 1e-6, "out_rmse": 1e-7, "flop": 7, "attended_pairs": 3}
+
+
+class Scripted:
+    """A side whose answers are planted; one process of it drifts from the next by half a percent."""
+
+    def __init__(self, side, script, number):
+        self.side, self.script, self.overhead_ns = side, script, 0
+        self.rng = random.Random(f"{side.title} {number}")
+        self.level = 1_000_000 * (1 + self.rng.uniform(-0.005, 0.005))
+        self.started = 1
+
+    def ready(self):
+        pass
+
+    def ask(self, what, fields, name, verify):
+        self.key = f"{name} {Problem(**fields).key}"
+        planted = self.script.get((self.side.title, self.key), {})
+        if "prepare" in planted:
+            raise planted["prepare"]
+        answer = {"status": "ok"} | ({"row": dict(ROW), "ran": "aten::x"} if verify else {})
+        return answer | planted.get("answer", {}) if verify or planted.get("answer", {}).get("status") else answer
+
+    def time_block(self, calls):
+        planted = self.script.get((self.side.title, self.key), {})
+        if "block" in planted:
+            raise planted["block"]
+        factor = planted.get("slower", lambda number: 1.0)(self.script["process"])
+        return Block(round(self.level * factor * (1 + self.rng.uniform(-0.01, 0.01))), None)
+
+    def end(self):
+        pass
+
+    def start(self):
+        self.started += 1
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Runs the comparison under a script; returns the check and how many processes there were."""
+
+    def run(**planted):
+        script = {("b", KEYS[0]): planted} if planted else {}
+        script["process"] = -1
+        started = []
+
+        @contextmanager
+        def scripted(side, device, allocator):
+            if side.title == "a":
+                script["process"] += 1
+            worker = Scripted(side, script, script["process"])
+            started.append(worker)
+            yield worker
+
+        monkeypatch.setattr(ab, "working", scripted)
+        pairings = compare_sides(A, B, CASES, plan=SHORT)
+        return judged(pairings), len(started) // 2
+
+    return run
+
+
+def outcome(done, metric, key=KEYS[0]):
+    (one,) = [one for one in done.outcomes if (one.subject, one.metric) == (key, metric)]
+    return one
+
+
+def test_identical_sides_are_unchanged_after_six_pairs(measured):
+    done, processes = measured()
+    assert (done.exit_code(strict=True), processes) == (0, 6)
+    assert done.counts["UNCHANGED"] == len(CASES)
+    assert done.counts["SAME"] == len(CASES) * (1 + len(ROW))
+
+
+def test_a_slower_side_is_found_and_confirmed_by_fresh_pairs(measured):
+    done, processes = measured(slower=lambda process: 1.12)
+    assert (done.exit_code(strict=False), processes) == (3, 12)
+    one = outcome(done, "time")
+    assert one.name == "REGRESSED"
+    assert one.text.startswith("slower by 1") and one.text.endswith("fresh processes say so too")
+    assert [other.name for other in done.severe("fail")] == ["REGRESSED"]
+
+
+def test_a_faster_side_is_an_improvement(measured):
+    done, _ = measured(slower=lambda process: 0.8)
+    assert (outcome(done, "time").name, done.exit_code(strict=True)) == ("IMPROVED", 0)
+
+
+def test_what_fresh_pairs_do_not_find_again_is_no_regression(measured):
+    done, processes = measured(slower=lambda process: 1.12 if process < 6 else 1.0)
+    assert (outcome(done, "time").name, processes) == ("NOT CONFIRMED", 12)
+    assert (done.exit_code(strict=False), done.exit_code(strict=True)) == (0, 4)
+
+
+def test_an_unclear_cell_gets_six_more_pairs(measured):
+    done, processes = measured(slower=lambda process: 1.06 if process == 0 else 1.0)
+    assert processes == 12
+    assert outcome(done, "time").name == "UNCHANGED", "one estimate on each side is left out of twelve"
+
+
+@pytest.mark.parametrize(
+    ("row", "metric", "name"),
+    [
+        ({"peak_bytes": 1001}, "peak_bytes", "REGRESSED"),
+        ({"out_max_abs": 1.3e-6}, "out_max_abs", "REGRESSED"),
+        ({"out_rmse": 1.3e-7}, "out_rmse", "REGRESSED"),
+        ({"flop": 8}, "flop", "CHANGED"),
+    ],
+)
+def test_bytes_errors_and_counts_are_compared_exactly(measured, row, metric, name):
+    done, _ = measured(answer={"row": ROW | row})
+    assert (outcome(done, metric).name, done.exit_code(strict=False)) == (name, 3)
+
+
+def test_a_side_that_is_wrong_dies_or_lacks_the_implementation_has_no_time_but_a_name(measured):
+    for planted, name, code in (
+        ({"answer": {"status": "incorrect", "reason": "out is off"}}, "REGRESSED", 3),
+        ({"answer": {"status": "unsupported", "reason": "no"}}, "REGRESSED", 3),
+        ({"prepare": BenchError("boom")}, "REGRESSED", 3),
+        ({"prepare": EOFError()}, "REGRESSED", 3),
+        ({"block": EOFError()}, "REGRESSED", 3),
+    ):
+        done, _ = measured(**planted)
+        assert outcome(done, "status").name == name, planted
+        assert done.exit_code(strict=False) == code
+        assert not [one for one in done.outcomes if (one.subject, one.metric) == (KEYS[0], "time")], planted
+        assert outcome(done, "time", KEYS[1]).name == "UNCHANGED", "the other cells are not affected"
+    done, _ = measured(answer={"status": None, "reason": "there is no such implementation"})
+    assert outcome(done, "").name == "MISSING"
+
+
+def test_a_revision_that_git_does_not_know_is_an_error(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    with (
+        pytest.raises(UsageError, match="revision must be one that git knows, got 'nothing'"),
+        checkout("nothing", tmp_path, tmp_path / "trees"),
+    ):
+        pass
+
+
+@pytest.mark.slow
+def test_a_side_that_runs_other_code_than_it_should_is_refused(tmp_path):
+    with working(Side(title="empty", tree=tmp_path), "cpu", "warm") as worker, pytest.raises(BenchError):
+        worker.ready()
+
+
+@pytest.mark.slow
+def test_a_deliberately_bad_commit_is_caught(tmp_path, monkeypatch):
+    """A copy of this checkout; its second commit computes the scores of naive twice and keeps them."""
+    for name in ("bench", "implementations"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def git(*words):
+        who = ("-c", "user.name=test", "-c", "user.email=test@example.org")
+        subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)
+
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "good")
+    path = tmp_path / "implementations" / "naive.py"
+    code = path.read_text(encoding="utf-8")
+    step = "weights = torch.softmax(scores, dim=-1)"
+    assert code.count(step) == 1
+    path.write_text(code.replace(step, f"{step}; kept = torch.softmax(scores, dim=-1)"), encoding="utf-8")
+    git("commit", "-qam", "bad")
+    (tmp_path / "tiny.toml").write_text('[axes]\nseqlen = 512\nmask = "full"\n')
+    command = [
+        sys.executable,
+        "-m",
+        "bench",
+        "ab",
+        "HEAD~1",
+        "HEAD",
+        "--sweep",
+        "tiny.toml",
+        "-i",
+        "^naive$",
+        "-i",
+        "math",
+    ]
+    environment = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "slower by" in done.stdout and "peak_bytes" in done.stdout
+    assert "sdpa_math" not in "".join(line for line in done.stdout.splitlines(keepends=True) if "fail" in line)
+    assert (
+        "tree-HEAD"
+        not in subprocess.run(
+            ["git", "-C", str(tmp_path), "worktree", "list"], capture_output=True, text=True, check=True
+        ).stdout
+    ), "work trees are removed"
