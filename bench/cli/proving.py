@@ -130,7 +130,7 @@ def soundness(
     Observations are appended to one file; a run that stopped goes on where it was.
 
     Args:
-        quick: Only a small part, in about three minutes.
+        quick: Only a small part, in three to four minutes.
         only: Regular expression; only experiments whose name it finds. May be given several times.
         unit: Regular expression; only units whose key it finds. May be given several times.
         time_budget: Start nothing more after this long (90s, 5m, 2h).
