@@ -37,7 +37,7 @@ def disassembled(assembly: Mapping[str, str | bytes]) -> tuple[Code, Resources]:
         text = str(assembly["amdgcn"])
         return read_amdgcn(text), amd_resources(text)
     with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
-        cubin.write(bytes(assembly["cubin"]))  # type: ignore[arg-type]
+        cubin.write(bytes(assembly["cubin"]))  # type: ignore[arg-type]  # Triton gives a cubin as bytes
         cubin.flush()
         code = read_sass(_told("nvdisasm", "-c", cubin.name))
         return code, nvidia_resources(_told("cuobjdump", "-res-usage", cubin.name), len(code.instructions))

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 CUDA_GUIDE = (
     "CUDA C++ Programming Guide, Technical Specifications per Compute Capability, "
-    "https://docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications"
+    "docs.nvidia.com/cuda/cuda-c-programming-guide/#features-and-technical-specifications"
 )
-PTX_GUIDE = "PTX ISA, Tensor Memory, https://docs.nvidia.com/cuda/parallel-thread-execution/#tensor-memory"
+PTX_GUIDE = "PTX ISA, Tensor Memory, docs.nvidia.com/cuda/parallel-thread-execution/#tensor-memory"
 AMD_GUIDE = (
     "AMD Instinct MI300 (CDNA3) ISA; registers, waves and groups of a CU as in LLVM's AMDGPUBaseInfo.cpp, "
-    "https://llvm.org/docs/AMDGPUUsage.html"
+    "llvm.org/docs/AMDGPUUsage.html"
 )
 QUARTERS = 4
 """Parts of a multiprocessor, each with registers of its own."""

@@ -38,6 +38,7 @@ from bench.errors import NothingSelectedError, ProblemError, SweepError, Unknown
 from bench.implementation import implementations, untimed
 from bench.masks import parse_mask
 from bench.problem import Problem, expand_fields
+from bench.units import parse_duration
 
 AXES = (*Problem.model_fields, "seqlen", "num_heads")
 """Names that ``[axes]``, ``[[include]]`` and ``--set`` take."""
@@ -199,22 +200,6 @@ def parse_override(text: str) -> tuple[str, Any]:
     except tomllib.TOMLDecodeError:
         # Commas inside brackets belong to a mask's parameters, the others separate values.
         return axis, [_scalar(part) for part in re.split(r",(?![^(\[]*[)\]])", value)]
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of ``90s``, ``5m``, ``1h`` or a bare number of seconds.
-
-    Raises:
-        UsageError: if it is no positive duration.
-    """
-    factor = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
-    try:
-        seconds = float(text[:-1]) * factor if factor else float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds < math.inf:
-        raise UsageError(f"time budget must be a positive duration, got {text!r}. Write for example 90s, 5m or 1h.")
-    return seconds
 
 
 def plan(sweep: Sweep, selection: Selection, device: str) -> tuple[list[Case], dict[str, str]]:

@@ -1,4 +1,4 @@
-"""The only place that converts or formats physical quantities.
+"""The only place that reads, converts or formats physical quantities.
 
 Stored units: nanoseconds for raw samples, milliseconds for derived latencies, bytes, FLOP.
 Decimal prefixes are powers of 1000 (``MB``), binary ones powers of 1024 (``MiB``); the reports use decimal,
@@ -8,6 +8,8 @@ as the theory does (1,000 positions squared at 4 bytes are 4 MB).
 from __future__ import annotations
 
 import math
+
+from bench.errors import UsageError
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
@@ -95,3 +97,19 @@ def parse_bytes(text: str) -> int:
     if size <= 0:
         raise UsageError(f"memory must be a positive size, got {text!r}. Write for example 2GiB or 500MB.")
     return size
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``90s``, ``5m``, ``1h`` or a bare number of seconds.
+
+    Raises:
+        UsageError: if it is no positive duration.
+    """
+    factor = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
+    try:
+        seconds = float(text[:-1]) * factor if factor else float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"time budget must be a positive duration, got {text!r}. Write for example 90s, 5m or 1h.")
+    return seconds

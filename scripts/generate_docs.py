@@ -205,7 +205,12 @@ def soundness_page() -> str:
         "",
         "Generated from the notebook, `results/published/soundness.jsonl`, which holds every observation.",
         f"`{section.command}` measures it on another machine and goes on where it stopped; with `--quick` it",
-        "takes a small part, in about three minutes.",
+        "takes a small part, in three to four minutes.",
+        "",
+        "*Idle* means that an experiment adds no load of its own; it does not know what else is at work. While E1, E3,",
+        "E4 and E6 were observed for this page, tests and compilations ran beside them at idle priority, and at equal",
+        "shares beside some twenty units of E1. E6 missed its target twice before: with 100 rounds (2.31 %), and with",
+        "300 rounds but fewer calls before our blocks than before those of torch and pyperf (2.23 %).",
         "",
     ]
     if not notes:

@@ -150,7 +150,8 @@ def _measure(filters: Filters, measuring: Measuring, *, timed: bool) -> tuple[Pa
     from bench.request import Request
     from bench.results import find_run, read_chain, read_run
     from bench.runner import run as run_request
-    from bench.sweep import load_sweep, parse_duration
+    from bench.sweep import load_sweep
+    from bench.units import parse_duration
 
     for path in measuring.load:
         load_file(path)

@@ -90,7 +90,7 @@ def _measure_claims(
     from bench.registry import load_file
     from bench.results import find_run, read_chain
     from bench.runner import run
-    from bench.sweep import parse_duration
+    from bench.units import parse_duration
 
     for path in load:
         load_file(path)
@@ -130,7 +130,7 @@ def soundness(
     Observations are appended to one file; a run that stopped goes on where it was.
 
     Args:
-        quick: Only a small part, in about three minutes.
+        quick: Only a small part, in three to four minutes.
         only: Regular expression; only experiments whose name it finds. May be given several times.
         unit: Regular expression; only units whose key it finds. May be given several times.
         time_budget: Start nothing more after this long (90s, 5m, 2h).
@@ -139,7 +139,7 @@ def soundness(
         format: How to write the findings to stdout.
     """
     from bench.laboratory import run_soundness
-    from bench.sweep import parse_duration
+    from bench.units import parse_duration
 
     seconds = None if time_budget is None else parse_duration(time_budget)
     notes = run_soundness(notebook, quick=quick, only=only, units=unit, seconds=0 if judge else seconds, say=say)

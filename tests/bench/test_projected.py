@@ -68,7 +68,7 @@ def test_crossover_is_where_flop_are_equal(widths: tuple[int, int], with_output:
 
 def test_crossover_without_half_of_the_pairs_is_twice_as_far_and_without_any_nowhere() -> None:
     full, causal = problem(64, seqlen=256), problem(64, seqlen=256, mask="causal")
-    assert causal.crossover_seqlen() == pytest.approx(full.crossover_seqlen() * 2 * 256 / 257)  # type: ignore[operator]
+    assert causal.crossover_seqlen() == pytest.approx(full.crossover_seqlen() * 2 * 256 / 257)  # type: ignore[operator]  # only nothing visible gives None
     nothing = problem(seqlen=8, batch_size=1, mask="padding(lengths=[0])")
     assert nothing.crossover_seqlen() is None
 

@@ -99,7 +99,7 @@ def test_page_asks_nothing_of_a_network(default: tuple[Path, Page]) -> None:
         if not ref.startswith(("#", "data:image/png")) and not (path.parent / ref).is_file()
     ]
     text = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", path.read_text(encoding="utf-8"))
-    assert not re.search(r"""["'=(]https?:|url\(|@import|fetch\(|XMLHttp""", text)
+    assert not re.search(r"https?:|url\(|@import|fetch\(|XMLHttp", text)
 
 
 def test_page_adapts_to_dark_light_and_paper(default: tuple[Path, Page]) -> None:
