@@ -1,6 +1,6 @@
 # Every target is one line that calls a tool; `setup` alone has logic. `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types test test-slow test-gpu check-all bench verify claims report clean
+.PHONY: help setup format lint types test test-slow test-browser test-gpu check-all bench verify claims report clean
 
 BIN := .venv/bin
 STAMP := .venv/.stamp
@@ -9,7 +9,7 @@ ARGS ?=
 PYTHON ?= python3.13 python3.12 python3.11 python3
 
 help: ## Show these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make .venv and install into it (TORCH_INDEX_URL=... for another torch build)
 
@@ -26,12 +26,15 @@ test: $(STAMP) ## Run the tests that need no GPU, but for the slow ones
 	$(BIN)/pytest $(ARGS)
 
 test-slow: $(STAMP) ## Run the slow tests
-	$(BIN)/pytest -m 'slow and not gpu' $(ARGS)
+	$(BIN)/pytest -m 'slow and not gpu and not browser' $(ARGS)
+
+test-browser: $(STAMP) ## Open reports in chromium, which has to be installed
+	$(BIN)/pytest -m browser $(ARGS)
 
 test-gpu: $(STAMP) ## Run the tests that need a GPU
 	$(BIN)/pytest -m gpu $(ARGS)
 
-check-all: lint types test test-slow ## Everything that has to pass before a change lands
+check-all: lint types test test-slow test-browser ## Everything that has to pass before a change lands
 
 bench: $(STAMP) ## Measure this machine and write a report (ARGS='--sweep smoke' for a quick look)
 	$(BIN)/attention-bench run $(ARGS)

@@ -25,6 +25,7 @@ KINDS = {
     "failure isolation": (30, 31),
     "device telemetry": (32, 33, 34),
     "store": (35, 36),
+    "report": (39, 40, 41),
 }
 
 
