@@ -1,8 +1,9 @@
 """The report on a large run against its targets: ``pytest benchmarks/bench_report.py --benchmark-only``.
 
-20,000 records of 200 samples: the page is built in at most 20 s and 1 GB and has at most 5 MB; in headless Chromium on
-two cores the first chart is drawn within 1 s, and a drop-down changes it within 200 ms. 500 records: the page is built in
-at most 4 s, a figure takes at most 3 s. Times are reported beside their target (``extra_info``), sizes are asserted.
+20,000 records of 200 samples: the page is built in at most 20 s and 1 GB and has at most 5 MB; in headless Chromium
+on two cores the first chart is drawn within 1 s, and a drop-down changes it within 200 ms. 500 records: the page is
+built in at most 4 s, a figure takes at most 3 s. Times are reported beside their target (``extra_info``), sizes are
+asserted.
 """
 
 from __future__ import annotations

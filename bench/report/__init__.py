@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import OutputError
-from bench.figure_style import slug
 from bench.report import claims, compare, environment, leaderboard, numerics, overview
 from bench.report.cells import reasons, status_counts
-from bench.report.charts import LINES, MEMORY, NUMERICS, SPEED, specifications
+from bench.report.charts import specifications
 from bench.report.dataset import dataset
 from bench.report.figures import Figures, draw_figures, embedded
 from bench.report.findings import findings
@@ -21,6 +20,7 @@ from bench.report.machine import bandwidth_tables, diagnoses
 from bench.report.material import Material
 from bench.report.packing import compressed
 from bench.report.protocol import flag_table, protocol_table, telemetry_tables
+from bench.report.quantities import LINES, MEMORY, NUMERICS, SPEED
 from bench.report.repeat import repeat_command
 from bench.report.soundness import soundness
 from bench.report.speed import break_even_table
@@ -80,10 +80,10 @@ def build_report(
         content = dataset(material)
         drawn = draw_figures(material, folder) if figures else Figures({}, {}, {})
         html = _page(material, content, drawn, library.result())
-    raw = content["samples"]["kind"] == "raw"
-    files = {} if raw else {f"{slug(run.run_id)}.jsonl": _lines(run) for run in runs}
-    for name, text in {"index.html": html, **files}.items():
-        _write(folder / name, text)
+    if content["samples"]["kind"] != "raw":
+        for run, shown in zip(runs, content["runs"], strict=True):
+            _write(folder / shown["file"], _lines(run))
+    _write(folder / "index.html", html)
     return folder / "index.html"
 
 
@@ -102,9 +102,7 @@ def _page(material: Material, content: dict[str, Any], drawn: Figures, library: 
     sources = embedded(drawn.images, budget)
     here = Path(__file__).parent
     loader = FileSystemLoader([here / "templates", here])
-    pages = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return pages.get_template("page.html").render(
         **_texts(material),
         **{name: module.section(material) for name, module in SECTIONS.items()},
@@ -116,8 +114,8 @@ def _page(material: Material, content: dict[str, Any], drawn: Figures, library: 
         choices={chart.name: [asdict(choice) for choice in chart.choices] for chart in LINES},
         specifications=specifications(content["looks"]),
         packed=packed,
-        library=Markup(library),  # noqa: S704  # a script of a package, with what would end it escaped
-        samples=content["samples"]["kind"],
+        library=Markup(library),  # a script of a package, with what would end it escaped
+        files=[] if content["samples"]["kind"] == "raw" else [run["file"] for run in content["runs"]],
     )
 
 

@@ -2,15 +2,16 @@
 
 A specification holds no data. The page's script fills ``cells`` with the rows that the drop-downs choose, each with
 ``i`` (the record that a click opens), ``implementation``, ``panel`` and its ``order``, ``x``, ``y``, ``lo`` and ``hi``.
-Sizes, and titles of axes that depend on a choice, are set by the script as well, which leaves out the band, the last
+Sizes, and titles of axes that depend on a choice, are set by the script as well, which leaves out the band, the first
 layer, where there is none. Names are data: they are domains of scales, never expressions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from bench.report.quantities import LINES, LineChart
 
 if TYPE_CHECKING:
     import altair as alt
@@ -19,101 +20,6 @@ DATA = "cells"
 """Name of the dataset of every chart."""
 CHOSEN = "length(chosen) == 0 || indexof(chosen, datum.implementation) >= 0"
 """Whether the legend has this implementation chosen; with none chosen all are."""
-BYTES = "datum.value < 1000 ? format(datum.value, '~r') + ' B' : replace(format(datum.value, '~s'), 'k', ' k') + 'B'"
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One quantity that a chart can show."""
-
-    key: str
-    """Column of the dataset."""
-    title: str
-    """In the drop-down and on the axis."""
-    band: bool = False
-    """Whether it has the interval of the latency."""
-
-
-@dataclass(frozen=True)
-class LineChart:
-    """A chart against sequence length."""
-
-    name: str
-    title: str
-    choices: tuple[Choice, ...]
-    ticks: str = ""
-    """Vega expression for the labels of its axis; empty for plain numbers."""
-    about: str = ""
-    """What to know before reading it."""
-
-
-SPEED = (
-    LineChart(
-        "latency",
-        "Latency",
-        (
-            Choice("latency_ms", "latency, ms", band=True),
-            Choice("latency_host_ms", "clock host, ms"),
-            Choice("latency_cuda_event_hot_ms", "clock cuda_event_hot, ms"),
-            Choice("latency_cuda_graph_ms", "clock cuda_graph, ms"),
-        ),
-        about="Median per call; the band is its interval of 95 % or more.",
-    ),
-    LineChart(
-        "tflops",
-        "Arithmetic rate",
-        (
-            Choice("tflops", "TFLOP/s, exact pairs", band=True),
-            Choice("tflops_dense", "TFLOP/s, dense", band=True),
-            Choice("tflops_halved", "TFLOP/s, halved if causal", band=True),
-            Choice("tflops_with_softmax", "TFLOP/s, softmax counted", band=True),
-        ),
-        about="The same times under the conventions that others publish; only exact pairs counts what was needed.",
-    ),
-    LineChart(
-        "ceiling_share",
-        "Share of the measured ceiling",
-        (
-            Choice("peak_fraction", "share of the matrix-product rate", band=True),
-            Choice("roof_fraction", "share of the roofline", band=True),
-        ),
-        ticks="format(datum.value, '~%')",
-        about="Ceilings are matrix products and passes over memory timed on this machine in this run.",
-    ),
-)
-MEMORY = (
-    LineChart(
-        "memory",
-        "Peak memory",
-        (
-            Choice("peak_bytes", "peak of one call"),
-            Choice("workspace_bytes", "peak without the output"),
-            Choice("output_bytes", "output"),
-            Choice("mask_bytes", "mask tensors"),
-            Choice("saved_bytes", "kept for backward"),
-            Choice("backward_peak_bytes", "peak of backward"),
-            Choice("reserved_bytes", "reserved from the device"),
-        ),
-        ticks=BYTES,
-        about="Exact to the byte, so there is no interval. Inputs and mask tensors are not part of the peak.",
-    ),
-)
-NUMERICS = (
-    LineChart(
-        "error",
-        "Error against float64",
-        (
-            Choice("out_max_abs", "largest absolute error"),
-            Choice("out_share", "largest error over its limit"),
-            Choice("out_rmse", "root mean square error"),
-            Choice("out_rmse_over_naive", "RMSE over that of naive arithmetic"),
-        ),
-        ticks="format(datum.value, '~g')",
-        about="Of the output, on the same rounded inputs. It is one number for each cell, so there is no interval.",
-    ),
-)
-LINES = (*SPEED, *MEMORY, *NUMERICS)
-"""Every chart against sequence length."""
 
 
 def specifications(looks: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -143,7 +49,7 @@ def line_chart(chart: LineChart, looks: Mapping[str, Mapping[str, Any]]) -> dict
             opacity=alt.condition(CHOSEN, alt.value(0.22), alt.value(0.02)),
         )
     )
-    return _paneled(alt.layer(*_line_and_points(base, y, looks), band), chart.title)
+    return _paneled(alt.layer(band, *_line_and_points(base, y, looks)), chart.title)
 
 
 def roofline(looks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -170,7 +76,11 @@ def heat_map(looks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
     base = alt.Chart(alt.NamedData(DATA)).encode(
         x=alt.X("x:O", axis=alt.Axis(title="sequence length", labelAngle=0, orient="top", grid=False)),
-        y=alt.Y("panel:N", sort=alt.EncodingSortField("order", op="min"), axis=alt.Axis(title=None, labelLimit=260, grid=False)),
+        y=alt.Y(
+            "panel:N",
+            sort=alt.EncodingSortField("order", op="min"),
+            axis=alt.Axis(title=None, labelLimit=260, grid=False),
+        ),
         tooltip=[alt.Tooltip(f"{name}:N", title=title) for name, title in HEAT_TIPS.items()],
     )
     fill = alt.condition(
@@ -202,7 +112,9 @@ def samples() -> dict[str, Any]:
     base = alt.Chart(alt.NamedData(DATA))
     y = alt.Y("y:Q", scale=alt.Scale(zero=False), axis=alt.Axis(title="ms per call", format="~g"))
     points = base.mark_point(filled=True, size=36, opacity=0.85).encode(
-        x=alt.X("x:Q", axis=alt.Axis(title="sample, in the order of the rounds", format="d"), scale=alt.Scale(nice=False)),
+        x=alt.X(
+            "x:Q", axis=alt.Axis(title="sample, in the order of the rounds", format="d"), scale=alt.Scale(nice=False)
+        ),
         y=y,
         color=alt.Color("process:N", legend=alt.Legend(title="process"), scale=alt.Scale(range=PROCESSES)),
         shape=alt.Shape("process:N", legend=alt.Legend(title="process")),
@@ -229,7 +141,7 @@ def quantiles() -> dict[str, Any]:
 PROCESSES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]
 
 
-def _interval(base: alt.Chart, y: alt.Y) -> alt.LayerChart:
+def _interval(base: alt.Chart, y: alt.Y) -> Any:
     """The median as a line and its interval as a band, from the row that has ``lo``."""
     import altair as alt
 
@@ -256,12 +168,14 @@ TIPS = {"implementation": "implementation", "panel": "panel", "length": "length"
 """What hovering over a point says."""
 
 
-def _paneled(layers: alt.LayerChart, title: str) -> dict[str, Any]:
+def _paneled(layers: Any, title: str) -> dict[str, Any]:
     import altair as alt
 
     header = alt.Header(title=None, labelFontWeight="bold", labelLimit=300, labelColor="var(--fg)")
     chart = layers.properties(width=270, height=190).facet(
-        facet=alt.Facet("panel:N", sort=alt.EncodingSortField("order", op="min"), header=header), columns=3, data=alt.NamedData(DATA)
+        facet=alt.Facet("panel:N", sort=alt.EncodingSortField("order", op="min"), header=header),
+        columns=3,
+        data=alt.NamedData(DATA),
     )
     return _finished(chart, title, chosen=True)
 

@@ -21,8 +21,8 @@ from bench.results import Run
 
 FAMILY = (*(name for name in LADDER if name not in ("mask", "head_dim", "head_dim_v")), "seed")
 """Columns that are constant in the charts: a drop-down each."""
-PROBLEM = ("batch_size", "num_heads_q", "num_heads_kv", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "dtype")
-PROBLEM += ("mask", "scale", "direction", "distribution", "seed")
+PROBLEM: tuple[str, ...] = ("batch_size", "num_heads_q", "num_heads_kv", "seqlen_q", "seqlen_k", "head_dim")
+PROBLEM += ("head_dim_v", "dtype", "mask", "scale", "direction", "distribution", "seed")
 VALUES = ("latency_lo_ms", "latency_hi_ms", "out_rmse", "calls_per_sample")
 """Numbers beside those of the table."""
 RATES = ("roof_fraction", "peak_fraction", "flop_per_byte")
@@ -53,7 +53,7 @@ def dataset(material: Material) -> dict[str, Any]:
     rows = reading.rows
     records = [cell.record for cell in table.rows]
     full = whole(records)
-    digits = 7 if full else 5
+    digits = 17 if full else 5
     runs = {run.run_id: index for index, run in enumerate(material.runs)}
     problems = {row["problem"]: record.problem for row, record in zip(rows, records, strict=True)}
     place = {key: index for index, key in enumerate(problems)}

@@ -49,7 +49,9 @@ def draw_figures(material: Material, folder: Path) -> Figures:
     saved = iter(save_all([drawing for _, drawings in (*groups, *proofs) for drawing in drawings], folder))
     found = [
         {
-            title: [Image((files := next(saved)).page_path, files.print_path.name, one.caption, one.alt) for one in ones]
+            title: [
+                Image((files := next(saved)).page_path, files.print_path.name, one.caption, one.alt) for one in ones
+            ]
             for title, ones in group
         }
         for group in (groups, proofs)

@@ -56,7 +56,7 @@ def _quantiles(records: Sequence[Record]) -> dict[str, Any]:
     steps: list[list[int] | None] = [None] * len(records)
     shares = np.linspace(0, 1, QUANTILES)
     for places in by_count.values():
-        samples = np.array([records[place].measurement.samples_ns for place in places], float)  # type: ignore[union-attr]
+        samples = np.array([records[place].measurement.samples_ns for place in places], np.float64)  # type: ignore[union-attr]
         found, median = np.quantile(samples, shares, axis=1), np.median(samples, axis=1)
         unit = np.where(median > 0, median, 1.0) * STEP
         for place, whole, middle in zip(places, np.rint(found / unit).T.astype(int).tolist(), median, strict=True):

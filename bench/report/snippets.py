@@ -35,7 +35,9 @@ def _sdpa(backend: str, problem: Problem) -> str:
             options.insert(0, "is_causal=True")
         else:
             options.insert(0, "attn_mask=keep")
-            note = f"# keep: bool, broadcasts to (batch, heads, Tq, Tk), True where a query sees a key: {_said(problem)}\n"
+            note = (
+                f"# keep: bool, broadcasts to (batch, heads, Tq, Tk), True where a query sees a key: {_said(problem)}\n"
+            )
     return (
         "import torch.nn.functional as F\n"
         "from torch.nn.attention import SDPBackend, sdpa_kernel\n\n"

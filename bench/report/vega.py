@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 
 def vega_script() -> str:
-    """One module that sets ``window.vegaEmbed``, ``window.vega`` and ``window.vegaLite``.
+    """One module that sets ``window.vegaEmbed``.
 
     Bundling takes seconds, so the result is kept in the user's cache folder under the version of the package. What
     ends a script within HTML is escaped.
     """
     import vl_convert
 
-    kept = _folder() / f"vega-{vl_convert.__version__}.js"
+    kept = _folder() / f"vega-{version('vl-convert-python')}.js"
     try:
         return kept.read_text(encoding="utf-8")
     except OSError:
         pass
-    text = vl_convert.javascript_bundle().replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    text = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script").replace("<!--", "<\\!--")
     _keep(kept, text)
     return text
 

@@ -19,7 +19,7 @@ from bench.plots import Reading
 from bench.record import Record, Sampled, TensorError
 from bench.report import repeat_command, samples
 from bench.report.cells import cell_table
-from bench.report.charts import LINES
+from bench.report.quantities import LINES
 from bench.results import Run
 from bench.units import format_ms
 
@@ -75,7 +75,11 @@ def test_each_chart_draws_the_family_with_the_most_times(opened: Opened, default
     for record in timed:
         assert record.measurement is not None
         found = latency_summary(record.measurement)
-        row = drawn[record.implementation, f"head_dim {record.problem.head_dim}, {record.problem.mask.spec}", record.problem.seqlen_k]
+        row = drawn[
+            record.implementation,
+            f"head_dim {record.problem.head_dim}, {record.problem.mask.spec}",
+            record.problem.seqlen_k,
+        ]
         assert [row["y"], row["lo"], row["hi"]] == pytest.approx([found.median_ms, found.lo_ms, found.hi_ms], rel=1e-6)
 
 
@@ -132,7 +136,12 @@ def two_by_two() -> Run:
     """bfloat16 exists for batch 2 alone, outliers for backward alone."""
     return planted.run(
         [
-            *(planted.record("a", n, direction=d, batch_size=b) for n in (64, 128) for d in ("fwd", "bwd") for b in (1, 2)),
+            *(
+                planted.record("a", n, direction=d, batch_size=b)
+                for n in (64, 128)
+                for d in ("fwd", "bwd")
+                for b in (1, 2)
+            ),
             *(planted.record("a", n, dtype="bfloat16", batch_size=2) for n in (64, 128)),
             *(planted.record("a", n, direction="bwd", distribution="outlier") for n in (64, 128)),
         ]
@@ -142,7 +151,8 @@ def two_by_two() -> Run:
 def test_no_combination_that_does_not_exist_can_be_chosen(opened: Opened, build: Callable[..., Path]) -> None:
     page = opened(build("two_by_two", two_by_two()))
     known = {
-        (r.problem.direction, r.problem.batch_size, r.problem.dtype, r.problem.distribution) for r in two_by_two().records
+        (r.problem.direction, r.problem.batch_size, r.problem.dtype, r.problem.distribution)
+        for r in two_by_two().records
     }
     names = ("direction", "batch_size", "dtype", "distribution")
     reached = set()
@@ -174,7 +184,11 @@ def planted_record() -> Record:
 
 def one_of_three() -> Run:
     return planted.run(
-        [planted.record("a", 256, 1.0, processes=6), planted_record(), planted.record("c", 256, status="timeout", reason="longer than 60 s")]
+        [
+            planted.record("a", 256, 1.0, processes=6),
+            planted_record(),
+            planted.record("c", 256, status="timeout", reason="longer than 60 s"),
+        ]
     )
 
 
@@ -341,7 +355,9 @@ def test_zero_missing_and_not_finite_are_listed_with_what_they_are(opened: Opene
         [
             planted.record("a", 64, 0.0, noise=0),
             planted.record("a", 128, 1.0, judged=planted.agreement(0.0)),
-            planted.record("a", 256, status="incorrect", reason="NaN", judged=planted.agreement(None, nonfinite=9, passed=False)),
+            planted.record(
+                "a", 256, status="incorrect", reason="NaN", judged=planted.agreement(None, nonfinite=9, passed=False)
+            ),
             planted.record("a", 512, 4.0),
             planted.record("b", 512, 5.0),
         ]
@@ -351,7 +367,9 @@ def test_zero_missing_and_not_finite_are_listed_with_what_they_are(opened: Opene
     assert any("length 64: is 0, which a logarithmic axis cannot show" in text for text in latency)
     assert any("length 256: not measured: NaN" in text for text in latency)
     error = page.locator("#chart-error .undrawn li").all_text_contents()
-    assert any("length 128: is 0," in text for text in error) and any("length 256: no finite error" in text for text in error)
+    assert any("length 128: is 0," in text for text in error) and any(
+        "length 256: no finite error" in text for text in error
+    )
     assert [row["x"] for row in rows_of(page, "error")] == [64, 512, 512]
     assert any(row["label"] == "WRONG" and row["said"] == "NaN" for row in rows_of(page, "heat_map"))
 
@@ -360,6 +378,7 @@ def test_one_point_and_none_at_all_give_a_page(opened: Opened, build: Callable[.
     page = opened(build("one", planted.run([planted.record("a", 128)], header={"ceilings": None})))
     assert len(rows_of(page, "latency")) == 1
     assert page.locator("#chart-roofline .plot").is_hidden()
+    assert "no ceiling" in str(page.locator("#chart-roofline .undrawn li").text_content())
     page = opened(build("none", planted.run([planted.record("a", 128, status="crashed", reason="<b>boom</b>")])))
     page.locator("#chart-latency .undrawn summary").click()
     assert "<b>boom</b>" in page.locator("#chart-latency").inner_text()
@@ -385,7 +404,9 @@ def test_markup_in_names_shows_literally_everywhere(opened: Opened, build: Calla
     assert page.locator("img").count() == 0 and not dialogs
 
 
-def test_a_large_page_shows_quantiles_and_links_the_samples(opened: Opened, build: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_page_shows_quantiles_and_links_the_samples(
+    opened: Opened, build: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = planted.run([planted.record("a", n, n / 100, rounds=64) for n in (128, 256)])
     monkeypatch.setattr(samples, "MAX_RECORDS", 1)
     page = opened(build("large", run))
@@ -394,7 +415,9 @@ def test_a_large_page_shows_quantiles_and_links_the_samples(opened: Opened, buil
     points = page.evaluate("attentionBench.record.view.data('cells').map((row) => row.y)")
     measurement = run.records[1].measurement
     assert measurement is not None and len(points) == samples.QUANTILES + 1
-    assert [points[0], points[-2]] == pytest.approx([min(measurement.samples_ns) / 1e6, max(measurement.samples_ns) / 1e6], rel=2e-4)
+    assert [points[0], points[-2]] == pytest.approx(
+        [min(measurement.samples_ns) / 1e6, max(measurement.samples_ns) / 1e6], rel=2e-4
+    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -447,7 +470,9 @@ def test_paper_shows_whole_charts_and_no_controls(opened: Opened, illustrated: P
 def test_two_machines_never_share_a_chart(opened: Opened, build: Callable[..., Path]) -> None:
     runs = [
         planted.run([planted.record("a", n, float(n)) for n in (64, 128)], run_id="first"),
-        planted.run([planted.record("a", n, n / 2) for n in (64, 128)], run_id="second", cpu="Other CPU", hostname="other"),
+        planted.run(
+            [planted.record("a", n, n / 2) for n in (64, 128)], run_id="second", cpu="Other CPU", hostname="other"
+        ),
     ]
     page = opened(build("machines", *runs))
     drawn = []

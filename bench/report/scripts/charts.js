@@ -27,7 +27,9 @@ class Charts {
 
   made(figure) {
     const name = figure.dataset.chart;
-    const choices = (this.choices[name] ?? []).filter((choice) => this.data.has(choice.key));
+    const known = this.choices[name] ?? [];
+    const measured = known.filter((choice) => this.data.has(choice.key));
+    const choices = measured.length ? measured : known.slice(0, 1); // which then lists why there is nothing
     const chart = { name, figure, choice: choices[0], stale: true, visible: false, view: null, layout: "" };
     chart.part = (query) => figure.querySelector(query);
     const select = chart.part(".choice");
@@ -102,13 +104,18 @@ class Charts {
       specification.columns = rows.columns;
       Object.assign(specification.spec, rows.size);
       this.retitle(specification.spec, chart.choice?.title);
-      if (chart.choice && !rows.drawn.some((row) => row.lo > 0)) specification.spec.layer.pop(); // the band
+      if (chart.choice && !rows.drawn.some((row) => row.lo > 0)) specification.spec.layer.shift(); // the band
     } else specification.width = { step: rows.step };
     chart.view?.finalize();
     const place = chart.part(".plot");
     const options = { renderer: "svg", actions: false, tooltip: { theme: "page" } };
     chart.view = (await vegaEmbed(place, specification, options)).view;
     await chart.view.signal("chosen", this.families.chosen).runAsync();
+    const wide = place.scrollWidth > place.clientWidth; // then it scrolls, and the keyboard has to reach it
+    for (const [name, value] of Object.entries({ tabindex: 0, role: "group", "aria-label": chart.part("h3").textContent })) {
+      if (wide) place.setAttribute(name, value);
+      else place.removeAttribute(name);
+    }
     chart.view.addEventListener("click", (event, item) => {
       const kind = item?.mark?.marktype;
       if (["symbol", "rect", "text"].includes(kind) && Number.isInteger(item.datum?.i)) this.open(item.datum.i);
@@ -202,7 +209,11 @@ class Charts {
     const ceilings = last < 0 ? null : data.runs[last].ceilings;
     const dtype = found.drawn.length ? data.field("dtype", found.drawn[0].i) : "";
     const peak = ceilings?.flop_per_s[dtype];
-    if (!peak) return found;
+    if (!peak) {
+      const why = "this run measured no ceiling in its dtype";
+      found.undrawn.push(...found.drawn.map((row) => ({ i: row.i, panel: row.panel, why })));
+      return { ...found, drawn: [] };
+    }
     const memory = ceilings.memory_bytes_per_s ?? ceilings.bytes_per_s;
     const [low, high] = [Math.min(...intensities, peak / memory / 4) / 1.15, Math.max(...intensities, (peak / memory) * 4) * 1.15];
     const bent = (rate) => [low, peak / rate, high].map((x) => [x, Math.min(peak, x * rate) / 1e12]);

@@ -16,7 +16,7 @@ function tableOf(heads, rows, label) {
     if (!place) return element("th", { scope: "row" }, cell);
     return element("td", {}, cell);
   })));
-  return element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
+  return element("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": label },
     element("table", { class: "small" },
       element("thead", {}, element("tr", {}, heads.map((head) => element("th", { scope: "col" }, head)))),
       element("tbody", {}, body)));

@@ -8,9 +8,10 @@ import pytest
 import vl_convert
 
 from bench.figure_style import styles
-from bench.report.charts import LINES, specifications
+from bench.report.charts import specifications
 from bench.report.dataset import DRAWN, RATES, VALUES
 from bench.report.looks import SHAPES, look
+from bench.report.quantities import LINES
 from bench.report.vega import vega_script
 
 HOSTILE = "a'];alert(1)//</script>"
@@ -32,7 +33,9 @@ def drawn(chart: dict[str, Any], rows: list[dict[str, Any]]) -> str:
 
 def marks(svg: str, kind: str) -> int:
     """How many symbols, lines or areas there are."""
-    return sum(group.count("<path") for group in re.findall(rf'<g class="mark-{kind} [^"]*layer[^>]*>.*?</g>', svg, re.S))
+    return sum(
+        group.count("<path") for group in re.findall(rf'<g class="mark-{kind} [^"]*layer[^>]*>.*?</g>', svg, re.S)
+    )
 
 
 def test_the_library_and_the_specifications_are_of_one_major_version() -> None:
@@ -77,13 +80,17 @@ def test_a_panel_for_each_mask_and_width_in_the_order_of_the_data(charts: dict[s
 def test_axes_are_logarithmic(charts: dict[str, dict[str, Any]]) -> None:
     for name in (*(chart.name for chart in LINES), "roofline"):
         for layer in charts[name]["spec"]["layer"]:
-            scales = [layer["encoding"][axis]["scale"] for axis in ("x", "y") if "scale" in layer["encoding"].get(axis, {})]
+            scales = [
+                layer["encoding"][axis]["scale"] for axis in ("x", "y") if "scale" in layer["encoding"].get(axis, {})
+            ]
             assert [scale["type"] for scale in scales] == ["log", "log"]
 
 
 def test_roofs_are_lines_of_their_own(charts: dict[str, dict[str, Any]]) -> None:
     roofs = [
-        {"panel": "p", "order": 0, "roof": roof, "x": x, "y": 1.0} for roof in ("memory", "one thread") for x in (1.0, 9.0)
+        {"panel": "p", "order": 0, "roof": roof, "x": x, "y": 1.0}
+        for roof in ("memory", "one thread")
+        for x in (1.0, 9.0)
     ]
     svg = drawn(charts["roofline"], [point("naive", x, 0.5, "p") for x in (2.0, 4.0)] + roofs)
     assert marks(svg, "line") == 3 and marks(svg, "symbol") == 2
@@ -104,7 +111,9 @@ def test_a_distribution_shows_samples_median_and_interval(charts: dict[str, dict
     rows = [{"x": place, "y": 1 + place / 10, "process": "1"} for place in range(7)]
     interval = {"y": 1.3, "lo": 1.1, "hi": 1.5}
     svg = drawn(charts["samples"], [*rows, interval])
-    assert marks(svg, "symbol") == len(rows) and marks(svg, "rect") == 1 and svg.count('class="mark-rule role-mark') == 1
+    assert (
+        marks(svg, "symbol") == len(rows) and marks(svg, "rect") == 1 and svg.count('class="mark-rule role-mark') == 1
+    )
     svg = drawn(charts["quantiles"], [row | {"x": row["x"] / 6} for row in rows] + [interval])
     assert marks(svg, "line") == 1 and marks(svg, "rect") == 1
 
@@ -125,11 +134,11 @@ def test_every_quantity_that_a_chart_offers_is_in_the_dataset() -> None:
 
 def test_the_library_is_kept_and_cannot_end_its_script(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda: "let a = '</script><!--';")
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: "let a = '</script><!--';")
     assert vega_script() == vega_script() == "let a = '<\\/script><\\!--';"
     monkeypatch.setattr(vl_convert, "javascript_bundle", None)
     assert vega_script() == "let a = '<\\/script><\\!--';"
-    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda: "")
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: "")
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert vega_script() == ""
