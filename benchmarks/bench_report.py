@@ -176,6 +176,7 @@ DRAWN = "document.querySelector('#chart-heat_map svg')"
 CHANGE = """async (value) => {
   const select = document.getElementById("filter-direction");
   document.getElementById("chart-latency").scrollIntoView();
+  await new Promise((done) => setTimeout(done, 200)); // until the page knows what is on the screen
   await attentionBench.charts.work;
   const started = performance.now();
   select.value = value;

@@ -38,7 +38,7 @@ def line_chart(chart: LineChart, looks: Mapping[str, Mapping[str, Any]]) -> dict
     import altair as alt
 
     labels: Any = {"labelExpr": chart.ticks} if chart.ticks else {"format": "~g"}
-    y = alt.Y("y:Q", scale=_log(10), axis=alt.Axis(title=chart.choices[0].title, tickCount=6, **labels))
+    y = alt.Y("y:Q", scale=_log(10), axis=alt.Axis(title=chart.choices[0].title, tickCount=6, **labels, **GRID))
     base = alt.Chart().encode(x=_length_axis(), color=_scale(alt.Color, "color", looks))
     band = (
         base.transform_filter("isValid(datum.lo)")
@@ -57,7 +57,7 @@ def roofline(looks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     import altair as alt
 
     x = alt.X("x:Q", scale=_log(2), axis=alt.Axis(title="FLOP per byte", format="~g", tickCount=5))
-    y = alt.Y("y:Q", scale=_log(10), axis=alt.Axis(title="TFLOP/s, exact pairs", format="~g", tickCount=6))
+    y = alt.Y("y:Q", scale=_log(10), axis=alt.Axis(title="TFLOP/s, exact pairs", format="~g", tickCount=6, **GRID))
     base = alt.Chart().transform_filter("!isValid(datum.roof)").encode(x=x, color=_scale(alt.Color, "color", looks))
     dashes = alt.Scale(domain=["memory", "cache", "one thread"], range=[[1, 0], [6, 3], [2, 3]])
     roofs = (
@@ -101,6 +101,13 @@ def heat_map(looks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return _finished(chart, "Fastest implementation in every cell", chosen=True)
 
 
+GRID: dict[str, Any] = {
+    "gridOpacity": {
+        "condition": {"test": "abs(log(datum.value) / LN10 - round(log(datum.value) / LN10)) < 1e-6", "value": 1},
+        "value": 0.35,
+    }
+}
+"""Lines of a logarithmic axis: those of the decades stand out."""
 HEAT_TIPS = {"panel": "problem", "x": "length", "who": "fastest", "value": "latency", "said": "against the next"}
 """What hovering over a cell of the heat map says."""
 

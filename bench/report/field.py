@@ -23,7 +23,7 @@ SHOW: Mapping[Kind, Callable[[float], str]] = {
 """How a number of each kind is written."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a large page has a million of them
 class Field:
     """One field of the table: what is shown, what it sorts by, and for a dash the reason."""
 

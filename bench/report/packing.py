@@ -9,6 +9,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+EXACT: set[type] = {int, str, bool, type(None)}
+"""Types whose values are written as they are."""
+NUMBERS: set[type] = {int, float, bool}
 Packed = dict[str, Any]
 """``{"v": values}``, or ``{"of": distinct values, "at": an index into them for each row}``."""
 
@@ -19,22 +22,25 @@ def packed(values: Iterable[object], digits: int = 7) -> Packed:
     Floats keep ``digits`` significant digits; integers and texts are exact. JSON has no infinity and no NaN: they
     become the texts ``inf``, ``-inf`` and ``nan``, so that they are shown as what they are.
     """
-    plain = [_plain(value, digits) for value in values]
-    keys = [json.dumps(value, sort_keys=True) if isinstance(value, (list, dict)) else value for value in plain]
-    places: dict[tuple[type, object], int] = {}  # 1, 1.0 and True are one key of a dict, and not one value
-    at = [places.setdefault((type(key), key), len(places)) for key in keys]
-    if 2 * len(places) > len(plain):
+    plain = list(values)
+    kinds = set(map(type, plain))
+    if not kinds <= EXACT:
+        plain = [_plain(value, digits) for value in plain]
+    keys = [json.dumps(one, sort_keys=True) for one in plain] if kinds & {list, tuple, dict} else plain
+    if len(kinds & NUMBERS) > 1:  # 1, 1.0 and True are one key of a dict, and not one value
+        keys = [(type(key), key) for key in keys]
+    first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
+    if 2 * len(first) > len(plain):
         return {"v": plain}
-    distinct: list[object] = [None] * len(places)
-    for value, place in zip(plain, at, strict=True):
-        distinct[place] = value
-    return {"of": distinct, "at": at}
+    distinct = sorted(first.values())
+    place = {keys[index]: number for number, index in enumerate(distinct)}
+    return {"of": [plain[index] for index in distinct], "at": list(map(place.__getitem__, keys))}
 
 
 def compressed(content: object) -> str:
     """JSON, compressed and in base64: the same bytes for the same content."""
     text = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(text.encode(), compresslevel=9, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
 
 
 def deltas(values: Sequence[int]) -> list[int]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BYTES = "datum.value < 1000 ? format(datum.value, '~r') + ' B' : replace(format(datum.value, '~s'), 'k', ' k') + 'B'"
+BYTES = (
+    "datum.value < 1000 ? format(datum.value, '~r') + ' B' "
+    ": replace(format(datum.value, '~s'), /([a-zA-Z])$/, ' $1') + 'B'"
+)
+"""Labels of a byte axis: ``512 B``, ``4 MB``."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ def vega_script() -> str:
         return kept.read_text(encoding="utf-8")
     except OSError:
         pass
-    text = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    text = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    text = text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     _keep(kept, text)
     return text
 

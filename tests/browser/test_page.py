@@ -450,8 +450,11 @@ def test_the_page_never_scrolls_sideways(opened: Opened, default_page: Path, wid
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_paper_shows_whole_charts_and_no_controls(opened: Opened, illustrated: Path, tmp_path: Path) -> None:
-    page = opened(illustrated)
+@pytest.mark.parametrize("width", [1280, 700])
+def test_paper_shows_whole_charts_and_no_controls(
+    opened: Opened, illustrated: Path, tmp_path: Path, width: int
+) -> None:
+    page = opened(illustrated, viewport={"width": width, "height": 1000})
     page.emulate_media(media="print")
     page.set_viewport_size({"width": 718, "height": 1000})  # A4 between margins of 10 mm
     outside = page.locator("figure.chart svg").evaluate_all(

@@ -102,7 +102,8 @@ class Families {
       if (!found.has(title)) found.set(title, { title, width, mask, cells: [] });
       found.get(title).cells.push(i);
     }
-    const all = [...found.values()].sort((a, b) => ordered(a.width, b.width));
+    const single = (panel) => new Set(panel.cells.map((i) => data.field("seqlen_k", i))).size < 2;
+    const all = [...found.values()].sort((a, b) => single(a) - single(b) || ordered(a.width, b.width));
     return { shown: all.slice(0, PANELS), count: all.length };
   }
 

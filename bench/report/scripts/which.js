@@ -12,8 +12,9 @@ class Which {
       this.form.elements[name].append(...values.map((value) => element("option", { value }, value)));
     }
     const timed = data.best("best");
-    if (timed.length) {
-      const usual = timed.reduce((a, b) => (data.field("seqlen_k", b) > data.field("seqlen_k", a) ? b : a));
+    const cells = timed.length ? timed : data.cells.cell_key.slice(0, 1).map((_, i) => i);
+    if (cells.length) {
+      const usual = cells.reduce((a, b) => (data.field("seqlen_k", b) > data.field("seqlen_k", a) ? b : a));
       for (const name of [...SIZES, ...KINDS]) this.form.elements[name].value = data.field(name, usual);
     }
     this.form.addEventListener("submit", (event) => {
