@@ -26,7 +26,7 @@ def packed(values: Iterable[object], digits: int = 7) -> Packed:
     kinds = set(map(type, plain))
     if not kinds <= EXACT:
         plain = [_plain(value, digits) for value in plain]
-    keys = [json.dumps(one, sort_keys=True) for one in plain] if kinds & {list, tuple, dict} else plain
+    keys: list[Any] = [json.dumps(one, sort_keys=True) for one in plain] if kinds & {list, tuple, dict} else plain
     if len(kinds & NUMBERS) > 1:  # 1, 1.0 and True are one key of a dict, and not one value
         keys = [(type(key), key) for key in keys]
     first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
