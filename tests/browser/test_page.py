@@ -250,6 +250,7 @@ def test_numbers_of_a_chart_are_a_table_whose_rows_open_records(opened: Opened, 
     page = opened(build("one_of_three", one_of_three()))
     details = page.locator("#chart-latency .numbers")
     details.locator("summary").click()
+    details.locator("tbody tr").first.wait_for()
     assert details.locator("tbody tr").count() == 2
     assert "2.00 ms" in details.locator("tbody tr").nth(1).inner_text()
     details.locator("button.record").nth(1).click()
