@@ -1,15 +1,17 @@
 # Every target is one line that calls a tool; `setup` alone has logic. `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types test test-slow test-gpu check-all bench verify claims kernels baseline check report clean
+.PHONY: help setup format lint types test test-slow test-browser test-gpu check-all bench verify claims kernels baseline check report clean
 
 BIN := .venv/bin
 STAMP := .venv/.stamp
 ARGS ?=
+# Tests share the cores, never a file of timings: nothing that a test asserts is an absolute time.
+PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal --benchmark-disable
 # Candidates for the virtual environment, tried in this order; PYTHON=/path/to/python names one.
 PYTHON ?= python3.13 python3.12 python3.11 python3
 
 help: ## Show these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Make .venv and install into it (TORCH_INDEX_URL=... for another torch build)
 
@@ -25,15 +27,18 @@ types: $(STAMP) ## Check the types
 	$(BIN)/mypy
 
 test: $(STAMP) ## Run the tests that need no GPU, but for the slow ones
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest $(PARALLEL) $(ARGS)
 
 test-slow: $(STAMP) ## Run the slow tests
-	$(BIN)/pytest -m 'slow and not gpu' $(ARGS)
+	$(BIN)/pytest -m 'slow and not gpu and not browser' $(ARGS)
+
+test-browser: $(STAMP) ## Open reports in chromium, which has to be installed
+	$(BIN)/pytest -m browser $(ARGS)
 
 test-gpu: $(STAMP) ## Run the tests that need a GPU
 	$(BIN)/pytest -m gpu $(ARGS)
 
-check-all: lint types test test-slow ## Everything that has to pass before a change lands
+check-all: lint types test test-slow test-browser ## Everything that has to pass before a change lands
 
 bench: $(STAMP) ## Measure this machine and write a report (ARGS='--sweep smoke' for a quick look)
 	$(BIN)/attention-bench run $(ARGS)

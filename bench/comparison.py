@@ -1,90 +1,24 @@
-"""Ratios between cells: a leader board within runs, and cell-by-cell comparison between runs."""
+"""Two runs held against each other, cell by cell: whether their times may be compared, and what changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import Any
 
-from bench.analysis import LatencySummary, fastest, latency_summary, paired_ratio
+from bench.analysis import LatencySummary, latency_summary
 from bench.errors import NothingSelectedError
-from bench.record import Measurement, Record
+from bench.record import Record
 from bench.results import Run
+from bench.standings import sound_measurement
+from bench.verdicts import LOOKS, MARGIN, Verdict
 
-COMPARABLE = ("cpu", "cores", "device", "allocator", "torch_threads", "torch_build")
+COMPARABLE = ("cpu", "cores", "device", "allocator", "torch_threads", "torch_build", "float32_products")
 """Fields of the environment that must be equal for absolute times of two runs to be compared."""
 COMPARABLE_PACKAGES = ("torch", "triton")
 """Packages whose versions must be equal as well."""
-
-
-@dataclass(frozen=True)
-class Standing:
-    """One line of the leader board."""
-
-    implementation: str
-    ratio: float
-    """Geometric mean over the common cells of its time over that of the fastest in the same cell of the same run."""
-    cells: int
-    """Common cells: those that every ranked implementation measured."""
-    wins: int
-    """Common cells in which it is clearly the fastest: the interval of every other's ratio to it lies above 1."""
-
-
-def rank(runs: Iterable[Run]) -> list[Standing]:
-    """Order implementations by the geometric mean of paired ratios on the cells that all of them measured.
-
-    Within a cell, each is set against the fastest one, round by round, so that what slowed both down cancels; where no
-    round timed both, by the ratio of medians, and then nobody wins the cell. Cells flagged ``impossible`` do
-    not count; no other flag keeps a cell out. A single number per implementation hides where it wins and loses: it is
-    meant for a first look.
-
-    Raises:
-        NothingSelectedError: if no cell was measured by all of them.
-    """
-    cells: dict[tuple[str, str], dict[str, Measurement]] = {}
-    for run in runs:
-        for record in run.records:
-            measured = sound_measurement(record)
-            if measured is not None:
-                cells.setdefault((run.run_id, record.problem.key), {})[record.implementation] = measured
-    names = sorted({name for cell in cells.values() for name in cell})
-    common = [_ratios(cell) for cell in cells.values() if len(cell) == len(names)]
-    common = [cell for cell in common if cell]
-    if not common:
-        raise NothingSelectedError(
-            "leader board must have cells that all of its implementations measured, "
-            f"got none for {', '.join(names) or 'no one'}. "
-            "Select fewer with -i or -I."
-        )
-    standings = [
-        Standing(
-            implementation=name,
-            ratio=geometric_mean([cell[name][0] for cell in common]),
-            cells=len(common),
-            wins=sum(cell[name][1] for cell in common),
-        )
-        for name in names
-    ]
-    return sorted(standings, key=lambda standing: standing.ratio)
-
-
-def sound_measurement(record: Record) -> Measurement | None:
-    """The measurement of a record, unless it is flagged ``impossible``."""
-    return None if any(flag.name == "impossible" for flag in record.flags) else record.measurement
-
-
-def _ratios(cell: dict[str, Measurement]) -> dict[str, tuple[float, bool]]:
-    """By implementation: time over that of the fastest, and whether it clearly is that; empty if a clock read 0."""
-    medians = {name: latency_summary(measured).median_ms for name, measured in cell.items()}
-    if min(medians.values()) <= 0:
-        return {}
-    best, clear = fastest(medians, lambda one, other: paired_ratio(cell[one], cell[other]))
-    ratios = {name: paired_ratio(measured, cell[best]) for name, measured in cell.items()}
-    return {
-        name: (pair.ratio if pair else medians[name] / medians[best], clear and name == best)
-        for name, pair in ratios.items()
-    }
 
 
 @dataclass(frozen=True)
@@ -133,19 +67,40 @@ class Change:
     after_status: str | None
     """None if the second run does not have the cell."""
     latency_ratio: float | None
-    """Median of the second run over that of the first; None if either has none or the machines differ."""
+    """Median of the second run over that of the first; None if either has none, is flagged ``impossible``, or the
+    machines differ."""
     latency_ratio_lo: float | None
     """Smallest ratio that the two intervals allow."""
     latency_ratio_hi: float | None
     """Largest ratio that the two intervals allow."""
+    processes: int | None
+    """Processes behind the ratio: of the run that has fewer."""
+    verdict: Verdict | None
+    """From six processes in both runs on; None with fewer, whose intervals say nothing of the next process."""
+    significance: float | None
+    """How far the nearer end of the interval lies from 1, in margins: from 1 on, all of it lies beyond the margin. 0
+    where the interval holds 1."""
     peak_bytes_change: int | None
     """Bytes of the second run minus those of the first; exact."""
     out_max_abs_ratio: float | None
     """Error of the second run over that of the first; None if the first is 0 or either is missing."""
 
+    @property
+    def notable(self) -> bool:
+        """Whether anything changed: time beyond the margin, bytes, status, or the error by more than half."""
+        error = self.out_max_abs_ratio
+        return (
+            (self.significance or 0.0) >= 1
+            or bool(self.peak_bytes_change)
+            or self.before_status != self.after_status
+            or (error is not None and not 2 / 3 <= error <= 1.5)
+        )
+
 
 def compare(before: Run, after: Run) -> list[Change]:
-    """Every cell of either run, those in both first; times are left out where the machines differ.
+    """Every cell of either run, the most significant change of time first; cells of one run alone come last.
+
+    Times are left out where the machines differ.
 
     Raises:
         NothingSelectedError: if the two runs share no cell.
@@ -157,18 +112,43 @@ def compare(before: Run, after: Run) -> list[Change]:
             "Compare runs of the same sweep."
         )
     timed = not differences(before, after)
-    keys = [key for key in left if key in right] + [key for key in left if key not in right]
-    return [
-        _change(key, left.get(key), right.get(key), timed) for key in keys + [key for key in right if key not in left]
-    ]
+    changes = [_change(key, left.get(key), right.get(key), timed) for key in {**left, **right}]
+    return sorted(changes, key=_importance)
+
+
+def _importance(change: Change) -> tuple[bool, float, float]:
+    """Cells of both runs first; among them by significance, then by the size of the change."""
+    size = abs(math.log(change.latency_ratio)) if change.latency_ratio else 0.0
+    return None in (change.before_status, change.after_status), -(change.significance or 0.0), -size
 
 
 def differences(before: Run, after: Run) -> dict[str, tuple[Any, Any]]:
     """Fields of the environments that differ and make absolute times incomparable."""
-    a, b = before.header.environment, after.header.environment
-    pairs = {name: (getattr(a, name), getattr(b, name)) for name in COMPARABLE}
-    pairs |= {name: (a.packages.get(name), b.packages.get(name)) for name in COMPARABLE_PACKAGES}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    a, b = _comparable(before), _comparable(after)
+    return {name: (a[name], b[name]) for name in a if a[name] != b[name]}
+
+
+def _comparable(run: Run) -> dict[str, Any]:
+    environment = run.header.environment
+    fields = {name: getattr(environment, name) for name in COMPARABLE}
+    return fields | {name: environment.packages.get(name) for name in COMPARABLE_PACKAGES}
+
+
+def machine_names(runs: Sequence[Run]) -> dict[str, str]:
+    """By run: the machine in words, the same for two runs exactly if their times may stand in one figure.
+
+    That is if host and everything that :func:`differences` looks at agree. Where host and allocator do not tell two
+    apart, what differs is named.
+    """
+    names: dict[str, str] = {}
+    for run in runs:
+        host = run.header.environment.hostname
+        rivals = [one for one in runs if one.header.environment.hostname == host]
+        differing = {name for one in rivals for name in differences(run, one)} - {"allocator"}
+        own = _comparable(run)
+        told = [f"{name.replace('_', ' ')} {own[name] or 'unknown'}" for name in own if name in differing]
+        names[run.run_id] = ", ".join([host, f"{own['allocator']} allocator", *told])
+    return names
 
 
 def selected(runs: Sequence[Run], takes_implementation: Any, takes_problem: Any) -> list[Run]:
@@ -189,10 +169,12 @@ def _by_cell(run: Run) -> dict[tuple[str, str], Record]:
 
 def _change(key: tuple[str, str], before: Record | None, after: Record | None, timed: bool) -> Change:
     latency = _summaries(before, after) if timed else None
-    ratio = None if latency is None or latency[0].median_ms <= 0 else latency[1].median_ms / latency[0].median_ms
-    lo = hi = None
-    if latency is not None and latency[0].lo_ms > 0:
-        lo, hi = latency[1].lo_ms / latency[0].hi_ms, latency[1].hi_ms / latency[0].lo_ms
+    ratio = lo = hi = verdict = significance = processes = None
+    if latency is not None:
+        first, second, processes = latency
+        ratio, lo, hi = second.median_ms / first.median_ms, second.lo_ms / first.hi_ms, second.hi_ms / first.lo_ms
+        significance = max(math.log(lo), -math.log(hi), 0.0) / math.log1p(MARGIN)
+        verdict = _verdict(lo, hi) if processes >= LOOKS[0] else None
     old, new = _error(before), _error(after)
     return Change(
         problem=key[0],
@@ -202,15 +184,34 @@ def _change(key: tuple[str, str], before: Record | None, after: Record | None, t
         latency_ratio=ratio,
         latency_ratio_lo=lo,
         latency_ratio_hi=hi,
+        processes=processes,
+        verdict=verdict,
+        significance=significance,
         peak_bytes_change=_peak_change(before, after),
         out_max_abs_ratio=new / old if old and new is not None else None,
     )
 
 
-def _summaries(before: Record | None, after: Record | None) -> tuple[LatencySummary, LatencySummary] | None:
-    if before is None or after is None or before.measurement is None or after.measurement is None:
+def _verdict(lo: float, hi: float) -> Verdict:
+    """That of :mod:`bench.verdicts`, on an interval that two unpaired ones allow."""
+    if lo > 1 + MARGIN:
+        return "REGRESSED"
+    if hi < 1 / (1 + MARGIN):
+        return "IMPROVED"
+    return "UNCHANGED" if lo > 1 / (1 + MARGIN) and hi < 1 + MARGIN else "UNCLEAR"
+
+
+def _summaries(before: Record | None, after: Record | None) -> tuple[LatencySummary, LatencySummary, int] | None:
+    """Both latencies and the fewer processes; None unless both are believable and above 0."""
+    measured = [sound_measurement(record) for record in (before, after) if record is not None]
+    if len(measured) < 2 or measured[0] is None or measured[1] is None:
         return None
-    return latency_summary(before.measurement), latency_summary(after.measurement)
+    if measured[0].clock != measured[1].clock:
+        return None
+    first, second = latency_summary(measured[0]), latency_summary(measured[1])
+    if min(first.lo_ms, second.lo_ms) <= 0:
+        return None
+    return first, second, min(len(set(one.processes)) for one in measured if one is not None)
 
 
 def _peak_change(before: Record | None, after: Record | None) -> int | None:

@@ -14,29 +14,7 @@ from pathlib import Path
 
 from bench import nvml
 from bench.errors import Unavailable
-from bench.header import Environment, Gpu
-
-ALLOWED_VARIABLES = (
-    "CI",
-    "CUDA_DEVICE_ORDER",
-    "CUDA_VISIBLE_DEVICES",
-    "GOMP_SPINCOUNT",
-    "KMP_AFFINITY",
-    "MALLOC_ARENA_MAX",
-    "MALLOC_MMAP_MAX_",
-    "MALLOC_MMAP_THRESHOLD_",
-    "MALLOC_TRIM_THRESHOLD_",
-    "MKL_NUM_THREADS",
-    "NVIDIA_TF32_OVERRIDE",
-    "OMP_NUM_THREADS",
-    "OMP_PROC_BIND",
-    "OMP_WAIT_POLICY",
-    "OPENBLAS_NUM_THREADS",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "TORCH_CUDNN_V8_API_DISABLED",
-    "TRITON_INTERPRET",
-)
-"""The only environment variables that a record may hold: those known to change a measurement."""
+from bench.header import ALLOWED_VARIABLES, Environment, Gpu
 
 PACKAGES = ("attention-bench", "torch", "triton", "numpy", "pandas", "matplotlib", "scipy", "pydantic", "nvidia-ml-py")
 """Packages whose versions a record holds."""

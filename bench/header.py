@@ -8,6 +8,28 @@ from pydantic import Field, FiniteFloat
 
 from bench.model import Model
 
+ALLOWED_VARIABLES = (
+    "CI",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+    "GOMP_SPINCOUNT",
+    "KMP_AFFINITY",
+    "MALLOC_ARENA_MAX",
+    "MALLOC_MMAP_MAX_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TRIM_THRESHOLD_",
+    "MKL_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "OMP_PROC_BIND",
+    "OMP_WAIT_POLICY",
+    "OPENBLAS_NUM_THREADS",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TORCH_CUDNN_V8_API_DISABLED",
+    "TRITON_INTERPRET",
+)
+"""The only environment variables that a record may hold: those known to change a measurement."""
+
 
 class Bandwidth(Model):
     """One measured bandwidth."""

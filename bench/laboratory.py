@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tempfile
 import time
@@ -11,7 +12,8 @@ from typing import Any
 
 from bench.environment import read_environment
 from bench.errors import BenchError, NothingSelectedError
-from bench.notebook import Note, append, read_notes
+from bench.gate import Score, mutant_rows
+from bench.notebook import GATE, Note, append, read_notes
 from bench.results import timestamp
 from bench.soundness import Context, Experiment, Finding, experiments
 
@@ -108,6 +110,44 @@ def _judge(member: type[Experiment], notebook: Path, machine: dict[str, Any]) ->
     note = Note("finding", member.name, "", timestamp(), notes[-1].machine if notes else machine, 0.0, content)
     append(notebook, note)
     return note
+
+
+def note_gate(scores: Sequence[Score], notebook: Path, *, quick: bool, seconds: float) -> Note:
+    """Store the score of the correctness gate as a finding.
+
+    Args:
+        scores: every mutant in every setting that was tried.
+        notebook: file to append to.
+        quick: whether only a part of the settings was tried, which can miss the target and never meet it.
+        seconds: what it took.
+
+    Raises:
+        OutputError: if the notebook cannot be written.
+    """
+    counted = [score for score in scores if not score.same]
+    missed = [score for score in counted if not score.caught_by]
+    rows = [row | {"smallest_separation": _finite(row["smallest_separation"])} for row in mutant_rows(scores)]
+    settings = len({score.problem.key for score in scores})
+    refused = f"{len(counted) - len(missed)} of {len(counted)} broken results refused"
+    found = f"{refused}: {len(rows)} faults in {settings} settings"
+    if missed:
+        found += f"; missed: {', '.join(f'{score.mutant} on {score.problem.key}' for score in missed[:5])}"
+    content = {
+        "title": "Does the gate refuse every broken attention?",
+        "target": "all that change the function beyond rounding, and never the correct computation",
+        "met": False if missed else None if quick else True,
+        "found": found,
+        "rows": rows,
+        "units": settings,
+    }
+    note = Note("finding", GATE, "", timestamp(), _machine(), round(seconds, 1), content)
+    append(notebook, note)
+    return note
+
+
+def _finite(value: float | None) -> float | None:
+    """None for an error that is not finite, which JSON cannot hold."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _machine() -> dict[str, Any]:

@@ -20,6 +20,8 @@ LOCAL = Path("results/soundness.jsonl")
 """The notebook of this machine; not committed."""
 PUBLISHED = Path("results/published/soundness.jsonl")
 """The committed notebook."""
+GATE = "gate_mutants"
+"""Experiment under which ``verify --mutants`` stores the score of the correctness gate."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,17 @@ def present_notebook() -> Path | None:
         return LOCAL
     path = Path(str(resources.files("bench"))).parent / PUBLISHED
     return path if path.exists() else None
+
+
+def present_findings() -> list[Note]:
+    """The latest findings of the committed notebook, each replaced by this machine's own where there is one.
+
+    Raises:
+        OutputError: if a whole line of either is no note.
+    """
+    committed = Path(str(resources.files("bench"))).parent / PUBLISHED
+    latest = {note.experiment: note for path in (committed, LOCAL) for note in latest_findings(path)}
+    return [latest[name] for name in sorted(latest)]
 
 
 def _end_line(path: Path) -> None:

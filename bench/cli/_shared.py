@@ -57,13 +57,36 @@ def stored(names: Sequence[str], results: Path, filters: Filters) -> list[Run]:
     return selected(runs, selection.takes_implementation, selection.takes_problem)
 
 
-def build(paths: Sequence[Path], output: Path) -> Path:
+def report_folder(runs: Sequence[Run], output: Path) -> Path:
+    """Where the report of these runs goes; a run id comes out of a file, so it is made safe for a name."""
+    from bench.figure_style import slug
+
+    return output / "+".join(slug(run.run_id) for run in runs)[:200]
+
+
+def build(paths: Sequence[Path], output: Path, *, redact: bool = False) -> Path:
     """Build the report of stored runs, say its findings, and return the page."""
-    from bench.report import Material, build_report, summary_text
     from bench.results import read_run
 
     runs = [read_run(path) for path in paths]
-    material = Material.of(runs)
-    page = build_report(runs, output / "+".join(run.run_id for run in runs), material=material)
-    say(summary_text(runs, material=material))
+    page, said = build_in(runs, report_folder(runs, output), redact=redact)
+    say(said)
     return page
+
+
+def build_in(runs: Sequence[Run], folder: Path, *, redact: bool = False, figures: bool = True) -> tuple[Path, str]:
+    """Page, figures and ``summary.md`` of runs in a folder; returns the page and its findings, one a line."""
+    from dataclasses import replace
+
+    from bench.notebook import present_findings
+    from bench.report import Material, build_report, summary_text
+    from bench.report.redaction import presentable, redacted
+    from bench.report.summary import write_summary
+
+    shown, notes = [presentable(run) for run in runs], present_findings()
+    if redact:
+        shown, notes = redacted(shown, notes)
+    material = replace(Material.of(shown), notes=notes)
+    page = build_report(shown, folder, material=material, figures=figures)
+    write_summary(material, folder)
+    return page, summary_text(shown, material=material)

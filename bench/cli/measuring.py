@@ -119,10 +119,17 @@ def verify(
 
 
 def _score_gate(by: str, quick: bool, style: Format) -> int:
-    """Write the mutant table; exit code 1 if a mutant is missed."""
-    from bench.gate import mutant_rows, run_gate, summary_rows
+    """Write the mutant table and keep the score for reports; exit code 1 if a mutant is missed."""
+    import time
 
+    from bench.gate import mutant_rows, run_gate, summary_rows
+    from bench.laboratory import note_gate
+    from bench.notebook import LOCAL
+
+    started = time.monotonic()
     scores = run_gate(quick, say)
+    note_gate(scores, LOCAL, quick=quick, seconds=time.monotonic() - started)
+    say(f"the score is kept in {LOCAL}")
     write_rows(mutant_rows(scores) if by == "mutant" else summary_rows(scores), style, sys.stdout)
     return 1 if any(not score.caught_by and not score.same for score in scores) else 0
 

@@ -63,19 +63,48 @@ def report(
     *,
     results: Path = RESULTS,
     output: Annotated[Path, Parameter(name=["--output", "-o"])] = REPORTS,
+    redact: Annotated[bool, Parameter(negative="")] = False,
+    watch: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Build the HTML page and the PNG figures of stored runs.
+    """Build the HTML page, the PNG figures and a Markdown summary of stored runs.
 
     Args:
         runs: Run ids, beginnings of them, paths, or latest.
         results: Folder that run ids are looked up in.
         output: Folder that the report is written to.
+        redact: Leave out host names, user names, paths, git remotes and identifiers of GPUs, everywhere.
+        watch: Build again whenever the run has got further, until it has ended; for one run. Figures come at the end.
     """
+    from bench.errors import UsageError
     from bench.results import ensure_folder, find_run
 
     ensure_folder(output)
-    print(build([find_run(name, results) for name in runs], output))
+    paths = [find_run(name, results) for name in runs]
+    if watch and len(paths) != 1:
+        raise UsageError(f"--watch must follow one run, got {len(paths)}. Name the one that is under way.")
+    print(_watch(paths[0], output, redact) if watch else build(paths, output, redact=redact))
     return 0
+
+
+def _watch(path: Path, output: Path, redact: bool) -> Path:
+    """Follow a run; says the page's path as soon as it is there."""
+    import os
+
+    from bench.cli._shared import build_in, report_folder
+    from bench.report.watching import watch
+    from bench.results import Run, read_run
+
+    os.nice(10)  # what is being measured goes first
+    folder = report_folder([read_run(path)], output)
+    say(f"open {folder / 'index.html'}; Ctrl-C ends the watch, not the run")
+
+    def build_once(run: Run, beside: Path, ended: bool) -> Path:
+        page, said = build_in([run], beside, redact=redact, figures=ended)
+        if ended:
+            say(said)
+        return page
+
+    return watch(path, build_once, folder, say)
 
 
 @app.command
@@ -83,6 +112,7 @@ def rank(
     runs: tuple[str, ...] = ("latest",),
     *,
     filters: Filters = Filters(),
+    baseline: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     results: Path = RESULTS,
     format: Format = "table",
 ) -> int:
@@ -90,15 +120,18 @@ def rank(
 
     Args:
         runs: Run ids, beginnings of them, paths, or latest.
+        baseline: Also state the speed over the best of these implementations, cell by cell. May be given several times.
         results: Folder that run ids are looked up in.
         format: How to write the table to stdout.
     """
     from dataclasses import asdict
 
-    from bench.comparison import rank as standings
+    from bench.standings import CAUTION
+    from bench.standings import rank as standings
 
-    write_rows([asdict(standing) for standing in standings(stored(runs, results, filters))], format, sys.stdout)
-    say("one number per implementation hides where it wins and loses; look at the figures before choosing")
+    found = standings(stored(runs, results, filters), baseline)
+    write_rows([asdict(standing) for standing in found], format, sys.stdout)
+    say(CAUTION)
     return 0
 
 
@@ -111,7 +144,7 @@ def compare(
     results: Path = RESULTS,
     format: Format = "table",
 ) -> int:
-    """Two stored runs, cell by cell: time ratio, change of peak bytes, error ratio.
+    """Two stored runs, cell by cell, the most significant change first: time ratio, peak bytes, error ratio.
 
     Args:
         before: The earlier run: an id, a beginning of one, or a path.
@@ -122,11 +155,11 @@ def compare(
     from dataclasses import asdict
 
     from bench.comparison import compare as changes
-    from bench.comparison import differences
+    from bench.report.compare import said
 
     first, second = stored((before, after), results, filters)
-    for name, (old, new) in differences(first, second).items():
-        say(f"times are not compared: {name} differs, {old} and {new}")
-    write_rows([asdict(change) for change in changes(first, second)], format, sys.stdout)
+    found = changes(first, second)
+    write_rows([asdict(change) for change in found], format, sys.stdout)
+    say(said(first, second, found))
     say("the runs were not interleaved: on a shared machine only large changes of time mean anything; bytes are exact")
     return 0

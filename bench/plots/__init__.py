@@ -14,21 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from bench.analysis import PairedRatio, fastest, frame, paired_ratio
-from bench.errors import OutputError
+from bench.comparison import machine_names
 from bench.memory_law import MemoryCheck, check_memory
 from bench.metrics import Row
+from bench.plots._saving import Saved, save_tasks, unique_stems, write_print
 from bench.record import Record
 from bench.registry import Registry
 from bench.results import Run
 from bench.scaling import TimeFit, fit_time
+from bench.standings import sound_measurement
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Drawing", "Plot", "Reading", "draw_all", "grouped", "plots", "register_plot", "save"]
-
-DPI = 150
-"""Dots per inch of the PNG files."""
+__all__ = ["Drawing", "Plot", "Reading", "Saved", "draw_all", "grouped", "plots", "register_plot", "save", "save_all"]
 
 LADDER = (
     "machine",
@@ -103,13 +102,20 @@ class Reading:
         """One row per cell with the columns of ``bench.analysis.COLUMNS``, plain Python values, None where
         missing.
 
-        Added are ``machine`` (host and allocator), ``shape`` (``square``, or the fixed ``Tq``), ``length``
-        (``Tk``), ``width`` (``64``, or ``192:128`` where v differs) and ``sound`` (measured and not flagged
-        as impossible). A cell that a later run holds again replaces the earlier one.
+        Added are ``machine`` (the same for two runs exactly if their times may share a figure), ``shape``
+        (``square``, or the fixed ``Tq``), ``length`` (``Tk``), ``width`` (``64``, or ``192:128`` where v differs) and
+        ``sound`` (measured and not flagged as impossible). A cell that a later run on such a machine holds again
+        replaces the earlier one.
         """
         table = frame(self.runs)
         table = table.astype(object).where(table.notna(), None)
-        machines = {run.run_id: _machine(run) for run in self.runs}
+        machines = machine_names(self.runs)
+        impossible = {
+            (run.run_id, record.cell_key)
+            for run in self.runs
+            for record in run.records
+            if record.measurement is not None and sound_measurement(record) is None
+        }
         rows: dict[tuple[str, str], Row] = {}
         for row in table.to_dict("records"):
             machine = machines[row["run_id"]]
@@ -120,7 +126,7 @@ class Reading:
                 "length": row["seqlen_k"],
                 "width": str(row["head_dim"])
                 + (f":{row['head_dim_v']}" if row["head_dim_v"] != row["head_dim"] else ""),
-                "sound": row["latency_ms"] is not None and "impossible" not in (row["flags"] or ""),
+                "sound": row["latency_ms"] is not None and (row["run_id"], row["cell_key"]) not in impossible,
             }
         return list(rows.values())
 
@@ -214,11 +220,6 @@ class Reading:
         return check_memory(self.record(row) for row in self.rows)
 
 
-def _machine(run: Run) -> str:
-    """Cells of different hosts or allocator settings never share a figure."""
-    return f"{run.header.environment.hostname}, {run.header.environment.allocator} allocator"
-
-
 def grouped(rows: Iterable[Row], *columns: str) -> dict[tuple[object, ...], list[Row]]:
     """Rows by the values of ``columns``, in the order in which these appear."""
     groups: dict[tuple[object, ...], list[Row]] = {}
@@ -243,20 +244,29 @@ def draw_all(reading: Reading) -> tuple[list[tuple[Plot, list[Drawing]]], dict[s
 
 
 def save(drawing: Drawing, folder: Path) -> Path:
-    """Write the figure as a PNG into ``folder``, which must exist.
+    """Write the figure as a PNG for print into ``folder``, which must exist.
 
     Raises:
         OutputError: if the file cannot be written.
     """
-    from bench.figure_style import figure_style
-
     path = folder / f"{drawing.stem}.png"
-    try:
-        with figure_style():
-            drawing.figure.savefig(path, dpi=DPI, facecolor="white", metadata={"Software": "attention-bench"})
-    except OSError as error:
-        raise OutputError(
-            f"figure must be written into a writable folder, got {str(path)!r} ({error.strerror}). Choose "
-            "another folder."
-        ) from error
+    write_print(drawing.figure, path)
     return path
+
+
+def save_all(drawings: Sequence[Drawing], folder: Path, processes: int | None = None) -> list[Saved]:
+    """Write all figures, each for print and for pages, into ``folder``, which must exist.
+
+    Several processes draw at once. A stem that another drawing has as well gets a number.
+
+    Args:
+        drawings: in the order of the answer.
+        folder: where to.
+        processes: None takes one for each core.
+
+    Raises:
+        OutputError: if a file cannot be written.
+    """
+    stems = unique_stems([drawing.stem for drawing in drawings])
+    figures = [drawing.figure for drawing in drawings]
+    return save_tasks(list(zip(stems, figures, strict=True)), folder, processes)

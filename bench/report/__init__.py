@@ -2,188 +2,162 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from bench.claims import Judged, hear
-from bench.errors import NothingSelectedError, OutputError
-from bench.notebook import Note, latest_findings, present_notebook
-from bench.plots import Drawing, Reading, draw_all, save
-from bench.report import claims
-from bench.report.cells import cell_table, reasons, status_counts
+from bench.errors import OutputError
+from bench.report import claims, compare, environment, leaderboard, numerics, overview
+from bench.report.cells import reasons, status_counts
+from bench.report.charts import specifications
+from bench.report.dataset import dataset
+from bench.report.figures import Figures, draw_figures, embedded
 from bench.report.findings import findings
 from bench.report.kernels import kernel_section
-from bench.report.machine import bandwidth_tables, diagnoses, machine_table
+from bench.report.machine import bandwidth_tables, diagnoses
+from bench.report.material import Material
+from bench.report.packing import compressed
 from bench.report.protocol import flag_table, protocol_table, telemetry_tables
+from bench.report.quantities import LINES, MEMORY, NUMERICS, SPEED
 from bench.report.repeat import repeat_command
 from bench.report.soundness import soundness
 from bench.report.speed import break_even_table
+from bench.report.vega import vega_script
 from bench.results import Run
 
 __all__ = ["Material", "build_report", "repeat_command", "summary_text"]
 
-EMBED_BYTES = 6_000_000
-"""Figures beyond this many bytes in all are linked instead of embedded, so that the page opens quickly."""
-COLOURS = 256
-"""Colours of a figure: all that a palette can hold, more than lines, bars and the edges of letters need."""
-
-
-@dataclass(frozen=True)
-class _Image:
-    """A figure as the template needs it."""
-
-    source: str
-    file: str
-    caption: str
-    alt: str
-
-
-@dataclass(frozen=True)
-class Material:
-    """What page and summary are made of, computed once."""
-
-    reading: Reading
-    judged: list[Judged]
-
-    @classmethod
-    def of(cls, runs: Sequence[Run]) -> Material:
-        """The runs' rows with the claims judged.
-
-        Raises:
-            NothingSelectedError: if the runs hold nothing.
-        """
-        if not any(run.records or run.evidence for run in runs):
-            names = ", ".join(str(run.path) for run in runs) or "no run"
-            raise NothingSelectedError(
-                f"report must have at least one cell, got none in {names}. Measure something first."
-            )
-        reading = Reading(runs)
-        return cls(reading, hear(runs, reading))
+PAGE_BYTES = 5_000_000
+"""Bytes of the page, figures included: those that do not fit are files beside it, so that the page opens at once."""
+TEXT_BYTES = 600_000
+"""Of these, for everything but the dataset, the charts' library and the figures."""
+SECTIONS = {
+    "overview": overview,
+    "leaderboard": leaderboard,
+    "numerics": numerics,
+    "compare": compare,
+    "environment": environment,
+}
+"""Parts of the page with a module and a template of their own."""
+SCRIPTS = ("format", "dom", "data", "families", "charts", "table", "record", "which", "page")
+"""The page's own scripts, in the order of use; together they are one module."""
 
 
 def build_report(
-    runs: Sequence[Run], folder: Path, notebook: Path | None = None, material: Material | None = None
+    runs: Sequence[Run],
+    folder: Path,
+    notebook: Path | None = None,
+    material: Material | None = None,
+    *,
+    figures: bool = True,
 ) -> Path:
     """Write ``index.html`` and the PNG figures into ``folder`` and return the page's path.
+
+    A page that holds quantiles instead of samples gets the runs beside it, one JSON Lines file each.
 
     Args:
         runs: what to show.
         folder: is made if it is not there.
         notebook: soundness notebook; None takes the published one of the checkout, if there is one.
-        material: of the same runs, if it is at hand.
+        material: of the same runs and notebook, if it is at hand.
+        figures: whether to draw the PNG figures; the page's charts need none.
 
     Raises:
         NothingSelectedError: if the runs hold no cell.
         OutputError: if the folder cannot be written, or the notebook is none.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    material, notes = material or Material.of(runs), _notes(notebook)
-    reading, judged = material.reading, material.judged
+    material = material or Material.of(runs, notebook)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(
             f"report folder must be writable, got {str(folder)!r} ({error.strerror}). Choose another with --output."
         ) from error
-    drawn, missing = draw_all(reading)
-    shelf = _Shelf(folder)
-    sections = [(plot.title, [shelf.put(drawing) for drawing in drawings]) for plot, drawings in drawn]
-    proofs = {title: [shelf.put(drawing) for drawing in found] for title, found in claims.drawings(judged, reading)}
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    with ThreadPoolExecutor(1) as background:
+        library = background.submit(vega_script)  # takes seconds the first time, and none of Python's
+        content = dataset(material)
+        drawn = draw_figures(material, folder) if figures else Figures({}, {}, {})
+        html = _page(material, content, drawn, library.result())
+    if content["samples"]["kind"] != "raw":
+        for run, shown in zip(runs, content["runs"], strict=True):
+            _write(folder / shown["file"], _lines(run))
+    _write(folder / "index.html", html)
+    return folder / "index.html"
+
+
+def summary_text(runs: Sequence[Run], notebook: Path | None = None, material: Material | None = None) -> str:
+    """The findings for a terminal, one a line; arguments as for :func:`build_report`."""
+    material = material or Material.of(runs, notebook)
+    return "\n".join(f"- {finding.text}" for finding in findings(material.reading, material.notes, material.judged))
+
+
+def _page(material: Material, content: dict[str, Any], drawn: Figures, library: str) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    packed = compressed(content)
+    budget = PAGE_BYTES - TEXT_BYTES - len(packed) - len(library)
+    sources = embedded(drawn.images, budget)
+    here = Path(__file__).parent
+    loader = FileSystemLoader([here / "templates", here])
+    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return pages.get_template("page.html").render(
+        **_texts(material),
+        **{name: module.section(material) for name, module in SECTIONS.items()},
+        figures=drawn,
+        sources=sources,
+        linked=any(not source.startswith("data:") for source in sources.values()),
+        scripts=[f"scripts/{name}.js" for name in SCRIPTS],
+        charts={"speed": SPEED, "memory": MEMORY, "numerics": NUMERICS},
+        choices={chart.name: [asdict(choice) for choice in chart.choices] for chart in LINES},
+        specifications=specifications(content["looks"]),
+        packed=packed,
+        library=Markup(library),  # a script of a package, with what would end it escaped
+        files=[] if content["samples"]["kind"] == "raw" else [run["file"] for run in content["runs"]],
     )
+
+
+def _texts(material: Material) -> dict[str, Any]:
+    """What the templates of this module show."""
+    reading, runs = material.reading, material.runs
     statuses, counts = status_counts(reading.rows)
-    html = environment.get_template("template.html").render(
-        runs=runs,
-        findings=findings(reading, notes, judged),
-        claims=claims.sections(judged),
-        proofs=proofs,
-        unheard=claims.unheard(judged),
-        kernels=kernel_section(),
-        soundness=soundness(notes),
-        machine=machine_table(runs),
-        diagnoses=diagnoses(runs),
-        bandwidth=bandwidth_tables(runs),
-        protocol=protocol_table(runs),
-        telemetry=telemetry_tables(runs),
-        flags=flag_table(reading),
-        break_even=break_even_table(runs),
-        prose=[(run.header.sweep_title, _paragraphs(run.header.sweep_prose)) for run in _by_sweep(runs)],
-        sections=sections,
-        missing=missing,
-        linked=shelf.linked,
-        statuses=statuses,
-        counts=counts,
-        reasons=reasons(reading.rows),
-        cells=cell_table(reading),
-    )
-    path = folder / "index.html"
+    return {
+        "runs": runs,
+        "claims": claims.sections(material.judged),
+        "unheard": claims.unheard(material.judged),
+        "kernels": kernel_section(),
+        "soundness": soundness(material.notes),
+        "diagnoses": diagnoses(runs),
+        "bandwidth": bandwidth_tables(runs),
+        "protocol": protocol_table(runs),
+        "telemetry": telemetry_tables(runs),
+        "flags": flag_table(reading),
+        "break_even": break_even_table(runs),
+        "prose": [(run.header.sweep_title, _paragraphs(run.header.sweep_prose)) for run in _by_sweep(runs)],
+        "statuses": statuses,
+        "counts": counts,
+        "reasons": reasons(reading.rows),
+        "cells": len(reading.rows),
+    }
+
+
+def _lines(run: Run) -> str:
+    """The run as its results file has it; from the run itself, which may have been redacted."""
+    lines = [run.header, *run.records, *run.evidence, *([] if run.end is None else [run.end])]
+    return "".join(f"{line.model_dump_json()}\n" for line in lines)
+
+
+def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(html, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise OutputError(
             f"report must be written into a writable folder, got {str(path)!r} ({error.strerror}). Choose "
             "another with --output."
         ) from error
-    return path
-
-
-def summary_text(runs: Sequence[Run], notebook: Path | None = None, material: Material | None = None) -> str:
-    """The findings for a terminal, one a line; arguments as for :func:`build_report`."""
-    material = material or Material.of(runs)
-    return "\n".join(f"- {finding.text}" for finding in findings(material.reading, _notes(notebook), material.judged))
-
-
-def _notes(notebook: Path | None) -> list[Note]:
-    """The latest findings of a soundness notebook; none where there is none."""
-    path = notebook or present_notebook()
-    return [] if path is None else latest_findings(path)
-
-
-class _Shelf:
-    """Saves figures into a folder; embeds them into the page as long as it stays small."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.budget, self.taken, self.linked = folder, EMBED_BYTES, set[str](), False
-
-    def put(self, drawing: Drawing) -> _Image:
-        """Save one figure under a name of its own."""
-        path = _with_palette(save(_unique(drawing, self.taken), self.folder))
-        raw = path.read_bytes()
-        size = len(raw) * 4 // 3
-        if size > self.budget:
-            self.linked = True
-            return _Image(path.name, path.name, drawing.caption, drawing.alt)
-        self.budget -= size
-        source = f"data:image/png;base64,{base64.b64encode(raw).decode()}"
-        return _Image(source, path.name, drawing.caption, drawing.alt)
-
-
-def _with_palette(path: Path) -> Path:
-    """Rewrite a PNG with a palette of :data:`COLOURS`: a third of the bytes, and lines and text look the same."""
-    from PIL import Image  # matplotlib itself writes PNG files with it
-
-    with Image.open(path) as image:
-        palette = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
-        palette.save(path, "PNG", optimize=True)
-    return path
-
-
-def _unique(drawing: Drawing, taken: set[str]) -> Drawing:
-    """The drawing under a stem that no other has; letter case does not distinguish files everywhere."""
-    stem, number = drawing.stem, 2
-    while stem.lower() in taken:
-        stem, number = f"{drawing.stem}-{number}", number + 1
-    taken.add(stem.lower())
-    return Drawing(stem=stem, figure=drawing.figure, caption=drawing.caption, alt=drawing.alt)
 
 
 def _by_sweep(runs: Sequence[Run]) -> list[Run]:

@@ -1,22 +1,18 @@
-"""The table of cells: every row with its numbers, its reasons and the command that repeats it."""
+"""The table of cells: every row with its numbers and its reasons."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bench.metrics import Row, metrics
 from bench.plots import Reading
 from bench.record import Agreement, Record
-from bench.report.field import Field, number, words
-from bench.report.findings import FAILED
+from bench.report.field import Field, Kind, number, words
 from bench.report.measured_columns import Column, present_columns
-from bench.report.repeat import repeat_command
 from bench.report.speed import WORDS, Against, against_fastest
-from bench.units import format_bytes, format_ms, significant
-
-MAX_ROWS = 1000
-"""Rows in the page; a browser sorts and filters this many without a pause."""
+from bench.units import significant
 
 BYTES = ("peak_bytes", "output_bytes", "workspace_bytes", "mask_bytes")
 
@@ -31,76 +27,81 @@ DERIVED = (
 """Metrics with a column of their own."""
 
 
+class Head(NamedTuple):
+    """One column of the table."""
+
+    title: str
+    about: str
+    kind: Kind = "text"
+
+
 @dataclass(frozen=True)
 class CellRow:
     """One row of the table."""
 
-    looks: str
-    """Classes of the row: its status, and ``impossible`` where its time cannot be believed."""
+    row: Row
+    record: Record
     fields: list[Field]
-    command: str
+
+    @property
+    def impossible(self) -> bool:
+        """Whether its time cannot be believed."""
+        return self.row["latency_ms"] is not None and not self.row["sound"]
 
 
 @dataclass(frozen=True)
 class CellTable:
-    """Heads and rows, and a sentence on what was left out."""
+    """All cells with their columns."""
 
-    heads: list[tuple[str, str]]
-    """Title and explanation of each column."""
+    heads: list[Head]
     rows: list[CellRow]
-    left_out: str
 
 
 def cell_table(reading: Reading) -> CellTable:
-    """All cells, or the first :data:`MAX_ROWS` with the failed ones in front."""
-    rows = reading.rows
-    left_out = ""
-    if len(rows) > MAX_ROWS:
-        rows = sorted(rows, key=lambda row: FAILED.index(row["status"]) if row["status"] in FAILED else len(FAILED))
-        files = ", ".join(str(run.path) for run in reading.runs)
-        left_out = (
-            f"{len(rows) - MAX_ROWS} of {len(rows)} cells are left out of this table to keep the page small, "
-            f"failed cells last. All cells with their raw samples are in {files}."
-        )
-        rows = rows[:MAX_ROWS]
-    headers = {run.run_id: run.header for run in reading.runs}
+    """All cells, in the order of the runs."""
     against, columns = against_fastest(reading), present_columns(reading)
+    several = len(reading.runs) > 1
     shown = []
-    for row in rows:
+    for row in reading.rows:
         record = reading.record(row)
         fields = _fields(row, record, against.get((row["run_id"], row["cell_key"])), columns)
-        shown.append(CellRow(_looks(row), fields, repeat_command(record, headers[row["run_id"]])))
-    heads = _heads(columns)
-    if len(headers) > 1:
-        heads.append(("run", "which run measured it"))
-        for row, cell in zip(rows, shown, strict=True):
-            cell.fields.append(Field(row["run_id"], row["run_id"], number=False))
-    return CellTable(heads, shown, left_out)
+        if several:
+            fields.append(Field(row["run_id"], row["run_id"], number=False))
+        shown.append(CellRow(row, record, fields))
+    return CellTable([*_heads(columns), *([Head("run", "which run measured it")] if several else [])], shown)
 
 
-def _heads(columns: Sequence[Column]) -> list[tuple[str, str]]:
+def _heads(columns: Sequence[Column]) -> list[Head]:
     return [
-        ("implementation", "who computed it, and the version of its library"),
-        ("problem", "batch, heads, length, width, dtype, direction, mask"),
-        ("status", "what became of the cell, with the reason and any flags"),
-        ("latency", "median per call"),
-        ("interval", "of the median: 95 % or more from six samples on; within run if one process"),
-        ("n", "samples"),
-        ("processes", "fresh processes behind the interval; one says nothing of the next"),
-        ("against fastest", "time over that of the fastest on the problem, paired; a verdict from several processes"),
-        ("peak", "largest live memory of one call beyond inputs and mask tensors"),
-        ("output", "bytes of the result"),
-        ("workspace", "peak minus output"),
-        ("mask", "bytes of mask tensors built before the call"),
-        ("error", "largest absolute difference of the output from float64"),
-        ("of limit", "that error over its limit"),
-        ("RMSE/naive", "root mean square error over that of naive arithmetic in the same dtype"),
-        ("valid, padded", "largest error over valid and over padded queries apart, for self-attention with padding"),
-        ("checks", "structured checks passed at this size, and the small problem that certified the implementation"),
-        ("same bits", "whether a repeated call gave the same bits (again), and a batch item computed alone (alone)"),
-        ("ran", "operators that the verified call dispatched: the receipt"),
-        *((metrics.get(name).title, f"{metrics.get(name).better} is better") for name in DERIVED),
-        *((column.title, column.about) for column in columns),
+        Head("implementation", "who computed it, and the version of its library"),
+        Head("problem", "batch, heads, length, width, dtype, direction, mask"),
+        Head("status", "what became of the cell, with the reason and any flags"),
+        Head("latency", "median per call", "ms"),
+        Head("interval", "of the median: 95 % or more from six samples on; within run if one process"),
+        Head("n", "samples", "count"),
+        Head("processes", "fresh processes behind the interval; one says nothing of the next", "count"),
+        Head(
+            "against fastest", "time over that of the fastest on the problem, paired; a verdict from several processes"
+        ),
+        Head("peak", "largest live memory of one call beyond inputs and mask tensors", "bytes"),
+        Head("output", "bytes of the result", "bytes"),
+        Head("workspace", "peak minus output", "bytes"),
+        Head("mask", "bytes of mask tensors built before the call", "bytes"),
+        Head("error", "largest absolute difference of the output from float64", "error"),
+        Head("of limit", "that error over its limit", "percent"),
+        Head("RMSE/naive", "root mean square error over that of naive arithmetic in the same dtype", "number"),
+        Head(
+            "valid, padded", "largest error over valid and over padded queries apart, for self-attention with padding"
+        ),
+        Head(
+            "checks", "structured checks passed at this size, and the small problem that certified the implementation"
+        ),
+        Head(
+            "same bits", "whether a repeated call gave the same bits (again), and a batch item computed alone (alone)"
+        ),
+        Head("ran", "operators that the verified call dispatched: the receipt"),
+        *(Head(metrics.get(name).title, f"{metrics.get(name).better} is better", "number") for name in DERIVED),
+        *(Head(column.title, column.about, column.kind) for column in columns),
     ]
 
 
@@ -120,17 +121,17 @@ def _fields(row: Row, record: Record, against: Against | None, columns: Sequence
         Field(row["implementation"] + version, row["implementation"], number=False),
         Field(row["problem"], row["problem"], number=False),
         Field(state, row["status"], "; ".join(f"{f.name}: {f.reason}" for f in flags), number=False),
-        number(row["latency_ms"], format_ms, unmeasured),
+        number(row["latency_ms"], "ms", unmeasured),
         Field(interval, high - low) if interval else Field("-", "", unmeasured),
-        number(row["samples"], str, unmeasured),
-        number(row["processes"], str, unmeasured),
+        number(row["samples"], "count", unmeasured),
+        number(row["processes"], "count", unmeasured),
         _against(row, against, unmeasured),
-        *(number(row[name], format_bytes, peak_why) for name in BYTES),
-        number(row["out_max_abs"], "{:.2g}".format, error_why),
-        number(share, "{:.0%}".format, error_why if row["out_max_abs"] is None else "judged by no limit"),
-        number(row["out_rmse_over_naive"], significant, "no naive arithmetic to compare with"),
+        *(number(row[name], "bytes", peak_why) for name in BYTES),
+        number(row["out_max_abs"], "error", error_why),
+        number(share, "percent", error_why if row["out_max_abs"] is None else "judged by no limit"),
+        number(row["out_rmse_over_naive"], "number", "no naive arithmetic to compare with"),
         *_gate_fields(record.agreement, f"not verified: {why}"),
-        *(number(metrics.get(name).value(row), significant, unmeasured) for name in DERIVED),
+        *(number(metrics.get(name).value(row), "number", unmeasured) for name in DERIVED),
         *(column.field(row, record, unmeasured) for column in columns),
     ]
 
@@ -173,11 +174,6 @@ def _gate_fields(agreement: Agreement | None, unverified: str) -> list[Field]:
         words(said, "could not be tried"),
         words(", ".join(agreement.ran), "this device has no probe, or the call was refused before it"),
     ]
-
-
-def _looks(row: Row) -> str:
-    impossible = row["latency_ms"] is not None and not row["sound"]
-    return f"{row['status']} impossible" if impossible else str(row["status"])
 
 
 def status_counts(rows: Iterable[Row]) -> tuple[list[str], list[tuple[str, list[int]]]]:

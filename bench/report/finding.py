@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from bench.metrics import Row
 from bench.plots import LADDER, Reading, grouped
+from bench.record import FlagName
 
 Tone = Literal["good", "bad", "plain"]
 
 FAMILY = tuple(name for name in LADDER if name not in ("mask", "head_dim", "head_dim_v"))
 """Columns that are constant in the family of problems that the findings speak of."""
+
+PLACES = {
+    "mask": "mask {}",
+    "width": "head_dim {}",
+    "dtype": "{}",
+    "direction": "{}",
+    "batch_size": "B={}",
+    "num_heads_q": "H={}",
+    "num_heads_kv": "H_kv={}",
+    "distribution": "{} inputs",
+    "scale": "scale {}",
+    "machine": "on {}",
+}
+"""How a place names the columns that vary."""
 
 
 @dataclass(frozen=True)
@@ -44,3 +59,16 @@ def cells_are(rows: Sequence[Row]) -> str:
 def length_of(row: Row) -> str:
     """``T=1024``, or both lengths where they differ."""
     return f"T={row['length']}" if row["shape"] == "square" else f"Tq={row['seqlen_q']}, Tk={row['seqlen_k']}"
+
+
+def place(row: Row, rows: Iterable[Row]) -> str:
+    """Which problem: its length, and whatever else is not the same in all ``rows``."""
+    rows = list(rows)
+    varying = [text.format(row[name]) for name, text in PLACES.items() if any(row[name] != one[name] for one in rows)]
+    return ", ".join([length_of(row), *varying])
+
+
+def flag_names(row: Row) -> list[str]:
+    """Names of the flags of a row."""
+    parts = (row["flags"] or "").split("; ")  # a reason may hold a semicolon as well
+    return [name for part in parts if (name := part.partition(":")[0]) in get_args(FlagName)]

@@ -45,13 +45,13 @@ def findings(reading: Reading, notes: Sequence[Note] = (), judged: Sequence[Judg
         judged: the claims of the theory.
     """
     return [
-        *(finding for run in reading.runs for finding in _coverage(run)),
-        *_failures(reading.rows),
+        *(finding for run in reading.runs for finding in coverage(run)),
+        *failures(reading.rows),
         *fastest(reading),
         *allocator_cost(reading.runs),
         false_alarms(notes, reading.runs),
         *_doubts(reading),
-        *(finding for run in reading.runs for finding in _warned(run)),
+        *(finding for run in reading.runs for finding in warned(run)),
         *_gate(reading),
         *verdicts(judged),
         *memory_saved(reading),
@@ -63,7 +63,8 @@ def findings(reading: Reading, notes: Sequence[Note] = (), judged: Sequence[Judg
     ]
 
 
-def _coverage(run: Run) -> Iterator[Finding]:
+def coverage(run: Run) -> Iterator[Finding]:
+    """How far a run got."""
     counts = Counter(record.status for record in run.records)
     said = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in counts.most_common())
     planned = f"{len(run.records)} of {run.header.cells} planned cells"
@@ -75,7 +76,8 @@ def _coverage(run: Run) -> Iterator[Finding]:
     yield Finding(f"{planned[0].upper()}{planned[1:]} are recorded: {said or 'none'}.")
 
 
-def _failures(rows: Sequence[Row]) -> Iterator[Finding]:
+def failures(rows: Sequence[Row]) -> Iterator[Finding]:
+    """What went wrong, one sentence for each status; or that nothing did."""
     for status in FAILED:
         failed = [row for row in rows if row["status"] == status]
         if failed:
@@ -109,7 +111,8 @@ def _doubts(reading: Reading) -> Iterator[Finding]:
         )
 
 
-def _warned(run: Run) -> Iterator[Finding]:
+def warned(run: Run) -> Iterator[Finding]:
+    """What doctor warned of before a run."""
     names = [diagnosis.name for diagnosis in run.header.diagnoses if diagnosis.level in ("warning", "fatal")]
     if names:
         yield Finding(f"Before run {run.run_id}, doctor warned of {', '.join(names)}: see Machine.", "bad")

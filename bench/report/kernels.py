@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.kernel_lock import KernelFacts, present_lock, read_lock
 from bench.kernel_table import NOTES, long_rows, short_rows
 from bench.occupancy import LIMITS
-from bench.report.field import Field, number, words
+from bench.report.field import Field, words
 
 COMMAND = "attention-bench kernels"
 """Compiles what this section shows."""
@@ -87,7 +87,7 @@ def _tables(facts: Sequence[KernelFacts]) -> list[KernelTable]:
 def _field(value: object, head: str) -> Field:
     """A cell of the table; a dash has a reason."""
     if isinstance(value, int | float):
-        return number(value, lambda shown: f"{shown:.4g}", "")
+        return Field(f"{value:.4g}", value)
     reason = REASONS.get(head, NO_LOOP)
     return words("" if value is None else str(value), reason)
 

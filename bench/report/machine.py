@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.header import ALLOWED_VARIABLES
 from bench.results import Run
 from bench.units import format_bytes, significant
 
@@ -50,7 +51,7 @@ def _environment(run: Run) -> dict[str, str]:
         "git commit": f"{env.git_commit}{state}" if env.git_commit else "- (not a git checkout)",
     }
     shown |= {f"package {name}": version or "not installed" for name, version in env.packages.items()}
-    shown |= {f"variable {name}": value for name, value in env.variables.items()}
+    shown |= {f"variable {name}": value for name, value in env.variables.items() if name in ALLOWED_VARIABLES}
     return shown | _ceilings(run) | {f"not planned: {name}": why for name, why in run.header.left_out.items()}
 
 

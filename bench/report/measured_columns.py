@@ -9,8 +9,7 @@ from bench.analysis import latency_summary
 from bench.metrics import Row
 from bench.plots import Reading
 from bench.record import Measurement, Record
-from bench.report.field import Field, number
-from bench.units import format_bytes, format_ms, significant
+from bench.report.field import Field, Kind, number
 
 Value = Callable[[Row, Record], tuple[float | None, str]]
 """The number of a cell; where a measured cell has none, the reason."""
@@ -23,12 +22,12 @@ class Column:
     title: str
     about: str
     value: Value
-    show: Callable[[float], str]
+    kind: Kind
 
     def field(self, row: Row, record: Record, unmeasured: str) -> Field:
         """What the cell shows."""
         value, reason = self.value(row, record)
-        return number(value, self.show, unmeasured if record.measurement is None else reason)
+        return number(value, self.kind, unmeasured if record.measurement is None else reason)
 
 
 def present_columns(reading: Reading) -> list[Column]:
@@ -55,7 +54,7 @@ def _clock_column(clock: str) -> Column:
             return None, (other.reason if other else None) or "this clock was not asked"
         return latency_summary(other).median_ms, ""
 
-    return Column(clock, f"median per call by the clock {clock}; never mixed with the latency", value, format_ms)
+    return Column(clock, f"median per call by the clock {clock}; never mixed with the latency", value, "ms")
 
 
 def _joules(row: Row, record: Record) -> tuple[float | None, str]:
@@ -73,49 +72,43 @@ def _measurement(record: Record) -> Measurement:
     return record.measurement
 
 
-def _joule(value: float) -> str:
-    return f"{significant(value)} J"
-
-
 ENERGY = (
-    Column("energy", "per call, above idle where that was known", _joules, _joule),
-    Column("energy ±", "half-width: one update of the meter at each end", _plain("energy_uncertainty_j", "-"), _joule),
+    Column("energy", "per call, above idle where that was known", _joules, "joule"),
+    Column("energy ±", "half-width: one update of the meter at each end", _plain("energy_uncertainty_j", "-"), "joule"),
 )
 FORWARD, CUDA = "there is no backward call", "a column of CUDA"
-COLUMNS = tuple(
-    Column(title, about, _plain(name, reason), show)
-    for title, name, show, reason, about in (
-        ("discarded", "discarded_rounds", str, "-", "rounds left out because the device slowed down"),
-        (
-            "wall/CPU",
-            "wall_over_cpu",
-            significant,
-            "this clock reads no CPU time",
-            "wall time over CPU time of the calling thread; well above 1 where others held the cores",
-        ),
-        (
-            "alone/interleaved",
-            "isolated_over_interleaved",
-            significant,
-            "no blocks on their own",
-            "median of blocks on their own over that of blocks between those of others",
-        ),
-        ("first call", "first_call_ms", format_ms, "-", "the call after preparing; never part of the samples"),
-        ("prepare", "prepare_ms", format_ms, "-", "masks, scratch, and what compilation the sizes still need"),
-        (
-            "set-up",
-            "setup_ms",
-            format_ms,
-            "no certificate problem",
-            "preparing and first calling the certificate problem in a fresh process: compilation, above all",
-        ),
-        ("kept", "saved_bytes", format_bytes, FORWARD, "what forward keeps for backward beyond the output"),
-        ("backward peak", "backward_peak_bytes", format_bytes, FORWARD, "most that lives while gradients are computed"),
-        ("allocated", "allocated_bytes", format_bytes, CUDA, "peak as handed out by the caching allocator"),
-        ("reserved", "reserved_bytes", format_bytes, CUDA, "most that the caching allocator took from the device"),
-        ("device used", "device_used_bytes", format_bytes, CUDA, "in use on the whole device, by anybody"),
-    )
+_ROWS: tuple[tuple[str, str, Kind, str, str], ...] = (
+    ("discarded", "discarded_rounds", "count", "-", "rounds left out because the device slowed down"),
+    (
+        "wall/CPU",
+        "wall_over_cpu",
+        "number",
+        "this clock reads no CPU time",
+        "wall time over CPU time of the calling thread; well above 1 where others held the cores",
+    ),
+    (
+        "alone/interleaved",
+        "isolated_over_interleaved",
+        "number",
+        "no blocks on their own",
+        "median of blocks on their own over that of blocks between those of others",
+    ),
+    ("first call", "first_call_ms", "ms", "-", "the call after preparing; never part of the samples"),
+    ("prepare", "prepare_ms", "ms", "-", "masks, scratch, and what compilation the sizes still need"),
+    (
+        "set-up",
+        "setup_ms",
+        "ms",
+        "no certificate problem",
+        "preparing and first calling the certificate problem in a fresh process: compilation, above all",
+    ),
+    ("kept", "saved_bytes", "bytes", FORWARD, "what forward keeps for backward beyond the output"),
+    ("backward peak", "backward_peak_bytes", "bytes", FORWARD, "most that lives while gradients are computed"),
+    ("allocated", "allocated_bytes", "bytes", CUDA, "peak as handed out by the caching allocator"),
+    ("reserved", "reserved_bytes", "bytes", CUDA, "most that the caching allocator took from the device"),
+    ("device used", "device_used_bytes", "bytes", CUDA, "in use on the whole device, by anybody"),
 )
+COLUMNS = tuple(Column(title, about, _plain(name, reason), kind) for title, name, kind, reason, about in _ROWS)
 """All others, in the order in which they are shown; the last one is :data:`RESIDENT`."""
-RESIDENT = Column("VmHWM", "resident high-water mark: a cross-check of the peak", _resident, format_bytes)
+RESIDENT = Column("VmHWM", "resident high-water mark: a cross-check of the peak", _resident, "bytes")
 """Where it is missing, the record itself says why."""

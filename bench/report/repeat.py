@@ -31,19 +31,27 @@ def repeat_command(record: Record, header: RunHeader) -> str:
     It is the run's own command, so that sweep, axes, device and allocator stay, with its choice of cells
     replaced.
     """
+    return f"{unselected(header)} -i {exactly(record.implementation)} -p {exactly(record.problem.key)}"
+
+
+def unselected(header: RunHeader) -> str:
+    """The run's own command without its choice of cells, quoted for a shell."""
     words = shlex.split(header.command) or ["attention-bench", "run"]
     kept, skip = [], 0
     for word in words:
         if skip:
             skip -= 1
         elif word.split("=", 1)[0] in _DROPPED:
-            skip = 0 if "=" in word else _DROPPED[word]
+            skip = 0 if "=" in word else _DROPPED[word.split("=", 1)[0]]
         else:
             kept.append(word)
-    return shlex.join([*kept, "-i", _exactly(record.implementation), "-p", _exactly(record.problem.key)])
+    return shlex.join(kept)
 
 
-def _exactly(text: str) -> str:
-    """A regular expression that matches ``text`` and nothing else; ``re.escape`` would also escape dashes."""
+def exactly(text: str) -> str:
+    """A regular expression that matches ``text`` and nothing else, quoted for a shell.
+
+    ``re.escape`` would also escape dashes.
+    """
     escaped = re.sub(r"([\\.^$*+?{}()|[\]])", r"\\\1", text)
-    return f"^{escaped}$"
+    return shlex.quote(f"^{escaped}$")

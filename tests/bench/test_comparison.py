@@ -1,69 +1,15 @@
 from __future__ import annotations
 
-import random
-
 import planted
 import pytest
 
-from bench.analysis import latency_summary
-from bench.comparison import allocator_effects, compare, differences, rank
-from bench.errors import NothingSelectedError
+from bench.comparison import allocator_effects, compare, differences, machine_names
 from bench.record import Record
+from bench.results import Run
 
 
 def cells(length: int, **milliseconds: float) -> list[Record]:
     return [planted.record(name, length, ms, noise=0) for name, ms in milliseconds.items()]
-
-
-def test_standings_are_geometric_means_over_the_fastest_of_each_cell() -> None:
-    first, second = rank([planted.run([*cells(128, a=1.0, b=4.0), *cells(256, a=1.0, b=1.0)])])
-    assert (first.implementation, first.ratio, first.cells, first.wins) == ("a", 1.0, 2, 1)
-    assert (second.implementation, second.ratio, second.wins) == ("b", pytest.approx(2.0), 0)
-
-
-def test_standings_are_paired_so_that_drift_the_rounds_share_cancels() -> None:
-    """The machine slows down tenfold for most rounds of one and, by the order of blocks, for fewer of the other."""
-    drift = random.Random(1)
-    speeds = [drift.choice((1, 1, 10)) for _ in range(61)]
-    a = planted.record("a", 128, measured={"samples_ns": [1000 * s for s in speeds], "processes": (0,) * 61})
-    b = planted.record("b", 128, measured={"samples_ns": [1100 * s for s in speeds], "processes": (0,) * 61})
-    b_first, a_second = rank([planted.run([b, a])])[::-1]
-    assert (b_first.implementation, b_first.ratio) == ("b", pytest.approx(1.1))
-    assert (a_second.ratio, a_second.wins) == (1.0, 1)
-
-
-def test_the_order_within_rounds_decides_where_medians_say_otherwise() -> None:
-    a = planted.record("a", 128, measured={"samples_ns": (10,) * 5 + (100,) * 4, "processes": (0,) * 9})
-    b = planted.record("b", 128, measured={"samples_ns": (9,) * 4 + (11,) + (90,) * 4, "processes": (0,) * 9})
-    assert a.measurement and b.measurement
-    assert latency_summary(a.measurement).median_ms < latency_summary(b.measurement).median_ms
-    first, second = rank([planted.run([a, b])])
-    assert (first.implementation, first.ratio) == ("b", 1.0) and second.ratio == pytest.approx(10 / 9)
-    assert (first.wins, second.wins) == (1, 0)
-
-
-def test_nobody_wins_a_cell_that_is_not_clear_or_not_paired() -> None:
-    noisy = [planted.record(name, 128, 10.0, noise=0.3) for name in "ab"]
-    unpaired = [planted.record("a", 256, 1.0, rounds=7), planted.record("b", 256, 2.0, rounds=8, noise=0)]
-    standings = rank([planted.run([*noisy, *unpaired])])
-    assert [standing.wins for standing in standings] == [0, 0] and standings[0].cells == 2
-
-
-@pytest.mark.parametrize("flag", ["unstable", "contended", "interference", "not_steady", "throttled", "order_effect"])
-def test_only_impossible_cells_leave_the_ranking(flag: str) -> None:
-    doubted = planted.record("a", 256, 0.5, noise=0, flags=[(flag, "planted")])
-    magic = planted.record("a", 512, 1e-6, noise=0, flags=[("impossible", "planted")])
-    rest = [*cells(128, a=1.0, b=2.0), *cells(256, b=1.0), *cells(512, b=1.0)]
-    standings = rank([planted.run([doubted, magic, *rest])])
-    assert [(standing.implementation, standing.cells) for standing in standings] == [("a", 2), ("b", 2)]
-    assert standings[1].ratio == pytest.approx(2.0)
-    with pytest.raises(NothingSelectedError, match="leader board must have cells"):
-        rank([planted.run([magic])])
-
-
-def test_runs_are_never_mixed_in_one_cell() -> None:
-    runs = [planted.run(cells(128, a=1.0, b=2.0), run_id="x"), planted.run(cells(128, a=100.0, b=50.0), run_id="y")]
-    assert [standing.ratio for standing in rank(runs)] == [pytest.approx(2**0.5)] * 2
 
 
 def test_allocator_effects_are_geometric_means_with_their_range() -> None:
@@ -88,3 +34,86 @@ def test_times_of_two_allocators_are_not_compared_cell_by_cell() -> None:
     assert differences(before, after) == {"allocator": ("warm", "default")}
     (change,) = compare(before, after)
     assert change.latency_ratio is None and change.peak_bytes_change == 0
+
+
+def test_changes_come_by_significance_and_one_rule_decides_them() -> None:
+    def cell(name: str, ms: float, processes: int = 6, **extra: object) -> Record:
+        return planted.record(name, 128, ms, noise=0.001, processes=processes, **extra)  # type: ignore[arg-type]
+
+    before = [
+        cell("same", 1),
+        cell("slower", 1),
+        cell("faster", 1),
+        cell("near", 1),
+        cell("one", 1, 1),
+        cell("gone", 1),
+    ]
+    after = [
+        cell("same", 1),
+        cell("slower", 1.2),
+        cell("faster", 0.5),
+        cell("near", 1.03),
+        cell("one", 2.2, 1),
+        cell("new", 1),
+    ]
+    changes = compare(planted.run(before), planted.run(after))
+    assert [change.implementation for change in changes] == ["one", "faster", "slower", "near", "same", "gone", "new"]
+    told = {change.implementation: change for change in changes}
+    assert {name: told[name].verdict for name in ("faster", "slower", "near", "same", "one")} == {
+        "faster": "IMPROVED", "slower": "REGRESSED", "near": "UNCLEAR", "same": "UNCHANGED", "one": None,
+    }  # fmt: skip
+    for change in changes:
+        beyond = change.significance is not None and change.significance >= 1
+        assert beyond == (change.implementation in ("one", "faster", "slower"))
+        assert change.notable == (beyond or change.implementation in ("gone", "new"))
+    assert told["slower"].processes == 6 and told["one"].processes == 1 and told["gone"].processes is None
+
+
+def test_bytes_errors_and_statuses_are_notable_without_any_time() -> None:
+    peak = planted.memory("naive", planted.record("naive", 128).problem)
+    more = peak.model_copy(update={"peak_bytes": peak.peak_bytes + 8})
+    before = planted.run([planted.record("a", 128, peak=peak), planted.record("b", 128), planted.record("c", 128)])
+    after = planted.run(
+        [
+            planted.record("a", 128, peak=more),
+            planted.record("b", 128, judged=planted.agreement(1e-5)),
+            planted.record("c", 128, status="crashed"),
+        ],
+        cores=64,
+    )
+    told = {change.implementation: change for change in compare(before, after)}
+    assert all(change.notable and change.latency_ratio is None and change.verdict is None for change in told.values())
+    assert told["a"].peak_bytes_change == 8
+    assert told["b"].out_max_abs_ratio == pytest.approx(10)
+
+
+def test_impossible_times_and_zero_are_not_compared() -> None:
+    fine = planted.run(cells(128, a=1.0, b=1.0))
+    odd = planted.run([planted.record("a", 128, 1.0, flags=[("impossible", "x")]), planted.record("b", 128, 0.0)])
+    assert [change.latency_ratio for change in compare(fine, odd)] == [None, None]
+    assert [change.latency_ratio for change in compare(odd, fine)] == [None, None]
+
+
+def test_machines_have_one_name_exactly_if_their_times_may_share_a_figure() -> None:
+    def run(run_id: str, **env: object) -> Run:
+        return planted.run(cells(128, a=1.0), run_id=run_id, **env)
+
+    new = {"packages": {"torch": "2.14.0"}}
+    runs = [
+        run("1"),
+        run("2"),
+        run("3", **new),
+        run("4", cores=8, **new),
+        run("5", hostname="other", **new),
+        run("6", allocator="default"),
+    ]
+    names = machine_names(runs)
+    for one in runs:
+        for other in runs:
+            alike = one.header.environment.hostname == other.header.environment.hostname and not differences(one, other)
+            assert (names[one.run_id] == names[other.run_id]) == alike
+    assert names["3"] == "planted-host, warm allocator, cores 2, torch 2.14.0"
+    assert names["5"] == "other, warm allocator"
+    assert machine_names(runs[:2])["1"] == "planted-host, warm allocator"
+    tf32 = run("7", float32_products="high")
+    assert differences(runs[0], tf32) == {"float32_products": (None, "high")}

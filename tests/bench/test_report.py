@@ -5,12 +5,12 @@ import re
 import shlex
 import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import planted
 import pytest
+from pages import NO_NOTEBOOK, Page, own_text, page, titled, unpacked
 
 from bench.claims import hear
 from bench.errors import NothingSelectedError, OutputError
@@ -18,58 +18,13 @@ from bench.header import Bandwidth, Ceilings, Diagnosis, RunHeader
 from bench.notebook import Note, append
 from bench.plots import Reading, draw_all
 from bench.record import CheckResult, Energy, Record, Sampled, Telemetry, TensorError
-from bench.report import build_report, repeat_command, summary_text
-from bench.report.cells import MAX_ROWS, cell_table
+from bench.report import PAGE_BYTES, build_report, repeat_command, summary_text
+from bench.report.cells import cell_table
 from bench.report.field import Field
 from bench.report.findings import findings
 from bench.report.kernels import kernel_section
 from bench.report.soundness import COMMAND
-from bench.results import Run
-
-NO_NOTEBOOK = Path("there is no such notebook")
-
-
-class Page(HTMLParser):
-    """Collects the rows of the table of cells, links, images and all text."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.rows: list[list[tuple[str, str | None]]] = []
-        self.images: list[dict[str, str | None]] = []
-        self.references: list[str] = []
-        self.tags: list[str] = []
-        self.text = ""
-        self._in_cells = False
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        self.tags.append(tag)
-        self.references += [str(values[name]) for name in ("src", "href") if values.get(name)]
-        if tag == "table":
-            self._in_cells = values.get("id") == "table"
-        elif tag == "img":
-            self.images.append(values)
-        elif self._in_cells and tag == "tr":
-            self.rows.append([])
-        elif self._in_cells and tag == "td":
-            self.rows[-1].append(("", values.get("title")))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-        if self._in_cells and self.rows and self.rows[-1]:
-            shown, title = self.rows[-1][-1]
-            self.rows[-1][-1] = (shown + data.strip("\n"), title)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "table":
-            self._in_cells = False
-        elif tag in ("td", "th"):
-            self.text += " "
-
-
-def page(runs: list[Run], folder: Path, notebook: Path = NO_NOTEBOOK) -> Page:
-    return Page(build_report(runs, folder, notebook).read_text(encoding="utf-8"))
+from bench.results import read_run
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +38,15 @@ def default(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Page]:
 def test_page_is_one_file_with_the_figures_beside_it(default: tuple[Path, Page]) -> None:
     path, html = default
     assert path.name == "index.html"
-    assert path.stat().st_size < 3_000_000
-    pictures = sorted(file.name for file in path.parent.glob("*.png"))
-    assert len(pictures) == len(html.images) >= 9
-    assert all(str(image["src"]).startswith("data:image/png;base64,") for image in html.images)
+    assert path.stat().st_size < PAGE_BYTES
+    pictures = {file.name for file in path.parent.glob("*.png")}
+    prints = {name for name in pictures if not name.endswith("@2x.png")}
+    assert len(prints) == len(html.images) >= 9
+    sources = [str(image["src"]) for image in html.images]
+    assert all(source.startswith("data:image/png;base64,") or source in pictures for source in sources)
+    assert sum(source.startswith("data:") for source in sources) >= 5
     assert all(len(str(image["alt"])) > 40 for image in html.images)
-    assert set(pictures) <= set(html.references)
+    assert prints <= set(html.references)
 
 
 def test_page_asks_nothing_of_a_network(default: tuple[Path, Page]) -> None:
@@ -98,8 +56,11 @@ def test_page_asks_nothing_of_a_network(default: tuple[Path, Page]) -> None:
         for ref in html.references
         if not ref.startswith(("#", "data:image/png")) and not (path.parent / ref).is_file()
     ]
-    text = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", path.read_text(encoding="utf-8"))
-    assert not re.search(r"https?:|url\(|@import|fetch\(|XMLHttp", text)
+    text = own_text(path.read_text(encoding="utf-8"))
+    assert "vegaEmbed(" in text and len(text) < 500_000  # our own script is in it, and the library is not
+    strangers = set(re.findall(r"https?:[^\"' ]*|url\(|@import|fetch\(|XMLHttp", text))
+    assert strangers <= {"http://www.w3.org/2000/svg", "https://vega.github.io/schema/vega-lite/v6.4.1.json"}
+    assert "default-src 'none'" in text
 
 
 def test_page_adapts_to_dark_light_and_paper(default: tuple[Path, Page]) -> None:
@@ -131,18 +92,20 @@ def test_page_shows_machine_command_and_prose(default: tuple[Path, Page]) -> Non
         assert words in text
 
 
-def test_every_cell_has_a_row_and_the_command_that_repeats_it(default: tuple[Path, Page]) -> None:
-    run = planted.default_run()
-    rows = [row for row in default[1].rows if row]
-    assert len(rows) == len(run.records) == 296
-    keys = [record.problem.key for record in run.records]
-    names = {record.implementation for record in run.records}
-    for record, row in zip(run.records, rows, strict=True):
-        words = shlex.split(row[-1][0])
+def test_every_cell_is_in_the_dataset_with_the_command_that_repeats_it(default: tuple[Path, Page]) -> None:
+    run, found = planted.default_run(), default[1].dataset
+    cells = found["cells"]
+    names, places = unpacked(cells["implementation"]), unpacked(cells["problem"])
+    assert len(names) == len(run.records) == 296
+    for record, name, place in zip(run.records, names, places, strict=True):
+        assert (name, found["problems"]["key"][place]) == (record.implementation, record.problem.key)
+        said = f"{found['runs'][0]['command']} -i {found['quoted'][name]} -p {found['problems']['quoted'][place]}"
+        assert said == repeat_command(record, run.header)
+        words = shlex.split(said)
         assert words[:3] == ["attention-bench", "run", "--sweep"]
         options = dict(zip(words[2::2], words[3::2], strict=True))
-        assert {key for key in keys if re.search(options["-p"], key)} == {record.problem.key}
-        assert {name for name in names if re.search(options["-i"], name)} == {record.implementation}
+        assert {key for key in found["problems"]["key"] if re.search(options["-p"], key)} == {record.problem.key}
+        assert {other for other in found["names"] if re.search(options["-i"], other)} == {record.implementation}
 
 
 def header(command: str) -> RunHeader:
@@ -174,25 +137,24 @@ def test_repeat_is_safe_to_paste() -> None:
     assert re.search(words[3], name)
 
 
-def test_missing_numbers_are_dashes_with_reasons_never_zero(tmp_path: Path) -> None:
+def test_missing_numbers_are_dashes_with_reasons_never_zero() -> None:
     records = [
         planted.record("naive", 128),
         planted.record("naive", 256, status="unsupported", reason="head_dim is too wide"),
         planted.record("naive", 512, status="verified", reason="not timed"),
         planted.record("naive", 1024, status="out_of_memory", reason="predicted 9 GB"),
     ]
-    rows = [row for row in page([planted.run(records)], tmp_path).rows if row]
-    numbers = slice(3, -1)
-    assert [reason for shown, reason in rows[0][numbers] if shown in ("", "-")] == [
+    rows = [row.fields for row in cell_table(Reading([planted.run(records)])).rows]
+    assert [field.reason for field in rows[0][3:] if field.text in ("", "-")] == [
         "nothing else was timed on this problem",
         "no padded queries",
     ]
     for row, reason in zip(rows[1:], ("head_dim is too wide", "not timed", "predicted 9 GB"), strict=True):
-        assert not [shown for shown, _ in row[numbers] if re.fullmatch(r"0(\.0*)?( \w+)?", shown)]
-        dashes = [title for shown, title in row[numbers] if shown == "-"]
+        assert not [field for field in row[3:] if re.fullmatch(r"0(\.0*)?( \w+)?", field.text)]
+        dashes = [field.reason for field in row if field.text == "-"]
         assert len(dashes) >= 12
-        assert all(dashes) and any(reason in str(title) for title in dashes)
-        assert reason in row[2][0]
+        assert all(dashes) and any(reason in dash for dash in dashes)
+        assert reason in row[2].text
 
 
 def test_the_table_shows_what_the_gate_saw(tmp_path: Path) -> None:
@@ -214,7 +176,7 @@ def test_the_table_shows_what_the_gate_saw(tmp_path: Path) -> None:
         ),
     ]
     table = cell_table(Reading([planted.run(records)]))
-    titles = [title for title, _ in table.heads]
+    titles = [head.title for head in table.heads]
     shown = [dict(zip(titles, row.fields, strict=True)) for row in table.rows]
     columns = ("valid, padded", "checks", "same bits", "ran")
     assert [shown[0][name].text for name in columns] == [
@@ -257,9 +219,9 @@ def test_impossible_rows_are_struck_out_and_leave_the_figures_as_they_are(tmp_pa
         for width in (64, 128)
         for mask in ("full", "causal")
     ]
-    html = build_report([planted.run([*honest, *magic])], tmp_path).read_text(encoding="utf-8")
-    assert html.count('<tr class="ok impossible">') == len(magic) == 44
-    assert html.count('title="impossible: above the peak"') == 44
+    found = page([planted.run([*honest, *magic])], tmp_path).dataset
+    sound, flags = unpacked(found["cells"]["sound"]), unpacked(found["cells"]["flags"])
+    assert sound.count(False) == flags.count([["impossible", "above the peak"]]) == len(magic) == 44
 
     timed = {"latency_by_seqlen", "tflops_by_seqlen", "time_per_pair", "latency_by_width", "mask_cost"}
     lines, _ = drawn_data(honest)
@@ -289,9 +251,10 @@ def test_markup_in_names_and_reasons_shows_literally(tmp_path: Path) -> None:
         planted.record("naive", 128),
     ]
     html = page([planted.run(records, hostname="<i>host</i>")], tmp_path)
-    assert html.tags.count("script") == 1  # our own
-    assert "i" not in html.tags and html.images[0]["src"] != "x"
-    assert "unstable: <b>spread</b>" in [title for row in html.rows for _, title in row]
+    assert html.tags.count("script") == 5  # specifications, choices, dataset, library, our own
+    assert "i" not in html.tags and "x" not in [image["src"] for image in html.images]
+    assert [["unstable", "<b>spread</b>"]] in unpacked(html.dataset["cells"]["flags"])
+    assert set(titled(html.dataset, "implementation")) >= {f"{name} 2.13.0"}
     for shown in (name, reason, "<i>host</i>"):
         assert shown in html.text
 
@@ -317,26 +280,24 @@ assert not loaded, loaded
 
 
 @pytest.mark.slow
-def test_five_thousand_cells_stay_small_and_say_what_is_left_out(tmp_path: Path) -> None:
-    measurement = planted.record(rounds=200).measurement
-    assert measurement is not None
+def test_five_thousand_cells_of_two_hundred_samples_stay_small_and_say_what_is_left_out(tmp_path: Path) -> None:
     records = [
-        planted.record("naive", n, batch_size=b, status="verified").model_copy(
-            update={"status": "ok", "reason": None, "measurement": measurement}
-        )
+        planted.record("naive", n, 1.0 + n / 100, batch_size=b, rounds=200)
         for b in range(1, 51)
         for n in range(16, 1616, 16)
     ]
     records[-1] = planted.record("naive", 1600, batch_size=50, status="crashed")
-    path = build_report([planted.run(records)], tmp_path)
+    run = planted.run(records)
+    path = build_report([run], tmp_path, NO_NOTEBOOK)
     assert len(records) == 5000
-    assert path.stat().st_size < 10_000_000
+    assert path.stat().st_size < PAGE_BYTES
     html = Page(path.read_text(encoding="utf-8"))
-    rows = [row for row in html.rows if row]
-    assert len(rows) == MAX_ROWS
-    assert "4000 of 5000 cells are left out of this table" in html.text and "results/runs/" in html.text
-    assert rows[0][2][0].startswith("crashed")
-    assert "further figures were left out" in html.text
+    assert len(html.dataset["cells"]["cell_key"]) == 5000
+    assert html.dataset["samples"]["kind"] == "quantiles"
+    assert "32 quantiles of the samples of each cell" in html.words and "further figures were left out" in html.text
+    lines = (tmp_path / f"{run.run_id}.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 5002
+    assert read_run(tmp_path / f"{run.run_id}.jsonl").records == records
 
 
 def test_figures_that_are_not_drawn_say_why(tmp_path: Path) -> None:
@@ -352,11 +313,11 @@ def test_two_runs_show_both_machines_and_what_differs(tmp_path: Path) -> None:
     ]
     text = page(runs, tmp_path).text
     assert "first" in text and "second" in text
-    assert "allocator (differs)" in text and "host (differs)" not in text
+    assert "allocator (differs: times are not comparable)" in text and "host (differs" not in text
     table = cell_table(Reading(runs))
-    assert table.heads[-1][0] == "run"
+    assert table.heads[-1].title == "run"
     assert [row.fields[-1].text for row in table.rows] == ["first", "first", "second", "second"]
-    assert cell_table(Reading(runs[:1])).heads[-1][0] != "run"
+    assert cell_table(Reading(runs[:1])).heads[-1].title != "run"
 
 
 def test_statuses_are_counted_and_reasons_listed(default: tuple[Path, Page]) -> None:
@@ -384,13 +345,13 @@ def test_summary_is_the_findings(default: tuple[Path, Page]) -> None:
 
 def test_table_names_every_column_once() -> None:
     table = cell_table(Reading([planted.run([planted.record()])]))
-    titles = [title for title, _ in table.heads]
+    titles = [head.title for head in table.heads]
     assert len(titles) == len(set(titles)) == len(table.rows[0].fields)
 
 
 def shown_columns(*records: Record) -> list[dict[str, Field]]:
     table = cell_table(Reading([planted.run(records)]))
-    return [dict(zip([title for title, _ in table.heads], row.fields, strict=True)) for row in table.rows]
+    return [dict(zip([head.title for head in table.heads], row.fields, strict=True)) for row in table.rows]
 
 
 def test_every_row_is_set_against_the_fastest_with_a_verdict_where_processes_allow_one() -> None:

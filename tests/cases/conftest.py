@@ -1,4 +1,4 @@
-"""Lets tests import ``members``, the module above them; one thread for all."""
+"""Lets tests import ``members`` and ``planted``, modules of other folders; one thread for all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[1] / "bench"))
 
 
 @pytest.fixture(autouse=True, scope="module")

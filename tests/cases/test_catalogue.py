@@ -26,6 +26,7 @@ KINDS = {
     "device telemetry": (32, 33, 34),
     "store": (35, 36),
     "regression": (37, 38),
+    "report": (39, 40, 41),
 }
 
 

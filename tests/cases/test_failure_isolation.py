@@ -18,13 +18,14 @@ from bench import cli, runner
 from bench.analysis import frame, geometric_mean
 from bench.case import Case
 from bench.cell import Cell
-from bench.comparison import compare, rank
+from bench.comparison import compare
 from bench.errors import NothingSelectedError
 from bench.implementation import implementations
 from bench.problem import Problem
 from bench.report.cells import reasons, status_counts
 from bench.results import RunWriter
 from bench.rung import Rung
+from bench.standings import rank
 from bench.tables import frame_rows
 
 
