@@ -5,7 +5,7 @@
 BIN := .venv/bin
 STAMP := .venv/.stamp
 ARGS ?=
-# Tests share the cores, never a file of timings: nothing that a test asserts is an absolute time.
+# Tests may share the cores, since none asserts an absolute time.
 PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal --benchmark-disable
 # Candidates for the virtual environment, tried in this order; PYTHON=/path/to/python names one.
 PYTHON ?= python3.13 python3.12 python3.11 python3
