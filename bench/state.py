@@ -8,13 +8,13 @@ from typing import Any
 
 from bench.between_runs import margin_from_halves
 from bench.claims import Hearing, Judged, claims
-from bench.comparison import sound_measurement
 from bench.header import Environment
 from bench.metrics import gated
 from bench.plots import Reading
 from bench.policy import Policy
 from bench.record import Measurement, Record
 from bench.results import Run
+from bench.standings import sound_measurement
 from bench.verdicts import paired_estimates
 
 SCHEMA = 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.attention_map import Head, draw_contributions, draw_flow, draw_masks, draw_scaling, draw_weights
 from bench.errors import BenchError
 from bench.figure_style import figure_style
-from bench.plots import DPI, Drawing
+from bench.plots import Drawing
 from bench.trace import trace_example
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
@@ -25,6 +25,8 @@ SHOWN = {
     "padded_query_loss": "Causal mask, fourth position is padding",
 }
 """Worked examples whose weights stand in one picture."""
+DPI = 150
+"""Dots per inch: pictures of documents, beside text."""
 COLOURS = 128
 """Colours of the palette: a third of the bytes, and the same to the eye."""
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.analysis import latency_summary, paired_ratio
-from bench.comparison import sound_measurement
 from bench.errors import BenchError
 from bench.problem import Problem
 from bench.record import Measurement
 from bench.results import Run, find_run, read_run
+from bench.standings import sound_measurement
 from bench.tables import write_rows
 
 OURS, OTHERS = "triton_flash", ("sdpa_flash", "sdpa_cudnn")

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.analysis import CONFIDENCE, latency_summary
-from bench.comparison import sound_measurement
 from bench.errors import NothingSelectedError
 from bench.record import Measurement, Record
 from bench.registry import Registry
 from bench.results import Run
+from bench.standings import sound_measurement
 
 __all__ = [
     "Export",

@@ -11,7 +11,7 @@ from bench.errors import OutputError
 from bench.figure_style import figure_style, grid, headline, plain, printable, styles
 from bench.history import Shift, Trend
 from bench.metrics import gated
-from bench.plots import DPI, Drawing, save
+from bench.plots import PAGE_DPI, Drawing, save
 
 PANELS = 12
 """Cells in the figure: those with the largest changes."""
@@ -122,7 +122,7 @@ def build_page(trends: Sequence[Trend], metric: str, folder: Path) -> Path:
             rows=trend_rows(trends, metric),
             drawing=drawing,
             source=base64.b64encode(figure.read_bytes()).decode(),
-            width=round(drawing.figure.get_figwidth() * DPI / 2),
+            width=round(drawing.figure.get_figwidth() * PAGE_DPI / 2),
         )
         page.write_text(html, encoding="utf-8")
     except OSError as error:

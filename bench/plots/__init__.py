@@ -17,7 +17,7 @@ from bench.analysis import PairedRatio, fastest, frame, paired_ratio
 from bench.comparison import machine_names
 from bench.memory_law import MemoryCheck, check_memory
 from bench.metrics import Row
-from bench.plots._saving import Saved, save_tasks, unique_stems, write_print
+from bench.plots._saving import PAGE_DPI, Saved, save_tasks, unique_stems, write_print
 from bench.record import Record
 from bench.registry import Registry
 from bench.results import Run
@@ -27,7 +27,19 @@ from bench.standings import sound_measurement
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Drawing", "Plot", "Reading", "Saved", "draw_all", "grouped", "plots", "register_plot", "save", "save_all"]
+__all__ = [
+    "PAGE_DPI",
+    "Drawing",
+    "Plot",
+    "Reading",
+    "Saved",
+    "draw_all",
+    "grouped",
+    "plots",
+    "register_plot",
+    "save",
+    "save_all",
+]
 
 LADDER = (
     "machine",
