@@ -74,10 +74,22 @@ PURE = {
     "peak_score_matrices",
     "peak_fraction",
     "roof_fraction",
+    "registers",
+    "mutants_caught",
+    "mutants_missed",
 }
 """Counts and ratios, which have no unit."""
 PURE_ENDINGS = ("_abs", "_rmse", "_over_naive", "_nonfinite", "_nonzero", "_limit", "_index")
 """Errors, in the unit of the tensor they are of, and counts of entries."""
+ENDINGS = {
+    "TFLOP/s": "tflops",
+    "ns": "_ns",
+    "GB/s": "_gb_per_s",
+    "FLOP/B": "flop_per_byte",
+    "FLOP": "flop",
+    "B": "_bytes",
+}
+"""What stands in the name of a metric of that unit."""
 SIZES = ("seqlen", "num_heads", "head_dim", "seed")
 
 
@@ -95,8 +107,10 @@ def test_o23_every_number_in_the_table_names_its_unit_or_has_none(column):
 @pytest.mark.parametrize("name", metrics.names())
 def test_o23_every_derived_number_names_its_unit_or_has_none(name):
     unit = metrics.get(name).unit
-    ending = {"TFLOP/s": "tflops", "ns": "_ns", "GB/s": "_gb_per_s", "FLOP/B": "flop_per_byte", "": None}[unit]
-    assert name in PURE if ending is None else ending in name
+    if unit:
+        assert ENDINGS[unit] in name
+    else:
+        assert name in PURE or name.endswith(PURE_ENDINGS)
 
 
 def test_o23_giga_for_tera_ms_for_s_and_binary_for_decimal_are_a_thousand_or_seven_percent_off():
