@@ -7,21 +7,21 @@ six pairs decide, twelve where six leave it unclear, and what is slower counts o
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from bench.ab_worker import Side, Worker, working
 from bench.case import Case
 from bench.clocks import Block
-from bench.errors import BenchError, UsageError
-from bench.exact_gate import compare_exact
-from bench.metrics import gated
-from bench.outcome import Name, Outcome, order, outcome, time_text
+from bench.errors import BenchError
+from bench.exact_gate import compare_exact, presence
+from bench.kernel_state import kernel_subjects
+from bench.metrics import Needs, gated
+from bench.outcome import Name, Outcome, order, time_text
 from bench.policy import Policy
 from bench.regression import Check
 from bench.state import Subject
@@ -52,18 +52,18 @@ class Pairing:
         """``implementation problem``."""
         return f"{self.case.implementation} {self.case.problem.key}"
 
+    @property
+    def sound(self) -> bool:
+        """Whether neither side is known to be wrong, or to have failed: nothing else has a time."""
+        return all(answer["status"] == "ok" for answer in self.answers.values())
+
     def decided(self, margin: float) -> Comparison | None:
         """The verdict on time; None where one side has none."""
-        return decide(self.estimates, margin) if self.estimates else None
+        return decide(self.estimates, margin) if self.estimates and self.sound else None
 
     def confirmation(self, margin: float) -> Comparison | None:
         """What fresh processes say."""
         return decide(self.fresh, margin) if self.fresh else None
-
-    def holds(self, margin: float) -> bool:
-        """Whether fresh processes say the same."""
-        first, again = self.decided(margin), self.confirmation(margin)
-        return first is not None and again is not None and confirmed(first, again)
 
 
 def compare_sides(
@@ -90,11 +90,12 @@ def compare_sides(
     def measure(chosen: Sequence[Pairing], count: int, into: str) -> None:
         nonlocal process
         for number in range(count):
+            chosen = [one for one in chosen if one.sound]
             if not chosen:
                 return
             rng = random.Random(seed * 1000 + process)
             with working(a, device, allocator) as first, working(b, device, allocator) as second:
-                for one in rng.sample(list(chosen), len(chosen)):
+                for one in rng.sample(chosen, len(chosen)):
                     _take_turns(one, {"a": first, "b": second}, plan, rng, into, verify=process == 0)
             process += 1
             say(f"pair {number + 1} of {count}{' that confirm' if into == 'fresh' else ''}: {len(chosen)} cells")
@@ -172,43 +173,45 @@ def _prepared(worker: Worker, case: Case, verify: bool) -> dict[str, Any]:
     return answer
 
 
-@contextmanager
-def checkout(revision: str, repository: Path, folder: Path) -> Iterator[Path]:
-    """A work tree of its own for a revision, removed afterwards.
+def compiled_kernels(side: Side) -> list[Subject]:
+    """What the kernels of a side's tree compile to, by its own verb in a process of its own.
 
     Raises:
-        UsageError: if git does not know the revision.
+        BenchError: if they do not.
     """
-    tree = folder / f"tree-{revision.replace('/', '-')}"
-    done = subprocess.run(
-        ["git", "-C", str(repository), "worktree", "add", "--detach", "--quiet", str(tree), revision],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [side.python, "-P", "-m", "bench", "kernels", "--format", "json"]
+    variables = os.environ | {"PYTHONPATH": str(side.tree)} | dict(side.settings)
+    done = subprocess.run(command, cwd=side.tree, env=variables, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise UsageError(f"revision must be one that git knows, got {revision!r} ({done.stderr.strip()[:200]}).")
-    try:
-        yield tree
-    finally:
-        subprocess.run(["git", "-C", str(repository), "worktree", "remove", "--force", str(tree)], check=False)
+        raise BenchError(
+            f"kernels of {side.title} must compile, got: {done.stderr.strip()[-300:]}. Leave out --kernels."
+        )
+    return kernel_subjects(done.stdout, f"kernels of {side.title}")
 
 
-def judged(pairings: Sequence[Pairing], margin: float = MARGIN) -> Check:
-    """Everything that was compared, in the form of a check: A is the baseline, B the candidate."""
-    common, found = [], list[Outcome]()
+def judged(
+    pairings: Sequence[Pairing], margin: float = MARGIN, kernels: tuple[Sequence[Subject], Sequence[Subject]] = ((), ())
+) -> Check:
+    """Everything that was compared, in the form of a check: A is the baseline, B the candidate.
+
+    Args:
+        pairings: cells.
+        margin: changes of time within it do not matter.
+        kernels: of both sides.
+    """
+    before, after = ({one.key: one for one in side} for side in kernels)
+    found = list(presence(before, after, Policy()))
+    common = [(before[key], after[key]) for key in before if key in after]
     for one in pairings:
-        before, after = (_subject(one, side) for side in ("a", "b"))
-        if before is None or after is None:
-            name: Name = "NEW" if before is None else "MISSING"
-            text = f"{'A' if before is None else 'B'} has no such implementation"
-            found.append(outcome(one.key, "", name, text))
+        a, b = (_subject(one, side) for side in ("a", "b"))
+        if a is None or b is None:
+            found += presence({} if a is None else {a.key: a}, {} if b is None else {b.key: b}, Policy())
             continue
-        common.append((before, after))
+        common.append((a, b))
         first = one.decided(margin)
         if first is not None:
             found.append(_time(one, first, margin))
-    found += compare_exact(common, tuple(gated()), Policy(), {"toolchain": "", "machine": ""})
+    found += compare_exact(common, tuple(gated()), Policy(), dict.fromkeys(get_args(Needs), ""))
     return Check(tuple(sorted(found, key=order)))
 
 

@@ -31,7 +31,7 @@ class Side:
         """Make the step; with ``verify`` also judge it against float64 and read its memory."""
         from bench.calls import differentiable, make_step
         from bench.errors import Unavailable, Unsupported
-        from bench.implementation import implementations
+        from bench.implementation import implementations, refusal, untimed
         from bench.inputs import make_inputs, place_inputs
         from bench.problem import Problem
 
@@ -42,20 +42,26 @@ class Side:
         problem, member = Problem(**fields), implementations.get(name)
         try:
             member.version()
-            reason = member.unsupported(problem, self.device)
-            if reason is None and problem.direction != "fwd" and not member.backward:
-                reason = "has no backward pass"
-            if reason is not None:
-                return {"status": "unsupported", "reason": reason}
+            refused = refusal(member, problem, self.device)
+            if refused is not None:
+                return {"status": refused[0], "reason": refused[1]}
             logical = make_inputs(problem)
             inputs = differentiable(problem, place_inputs(logical, member.layout, self.device))
-            self.step = make_step(member.prepare(problem, inputs), problem, inputs, member.layout)
+            call = member.prepare(problem, inputs)
+            self.step = make_step(call, problem, inputs, member.layout)
             results = self.step.run().tensors()
         except Unavailable as error:
             return {"status": "unavailable", "reason": str(error)}
         except Unsupported as error:
             return {"status": "unsupported", "reason": str(error)}
-        return self._judged(problem, member, logical, inputs, results) if verify else {"status": "ok"}
+        answer: dict[str, Any] = {"status": "ok"}
+        if verify:
+            answer = self._judged(problem, member, logical, inputs, results)
+            answer["row"]["mask_bytes"] = call.mask_bytes
+        stand_in = untimed(member, problem, self.device)
+        if answer["status"] == "ok" and stand_in is not None:
+            answer |= {"status": "verified", "reason": stand_in}
+        return answer
 
     def _judged(self, problem: Any, member: Any, logical: Any, inputs: Any, results: Any) -> dict[str, Any]:
         from bench.certificate import certify

@@ -7,6 +7,7 @@ sorted, with only what is compared.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from typing import Any
 from bench.errors import OutputError, UsageError
 from bench.header import RunHeader
 from bench.state import SCHEMA, State, Subject
-from bench.verdicts import LOOKS
+from bench.verdicts import LOOKS, MARGIN
 
 FOLDER = Path("results/baselines")
 FAILED = ("incorrect", "timeout", "crashed", "error")
 """Statuses that no baseline holds."""
+MOST_MARGIN = 0.10
+"""A baseline whose own halves ask for more sees no slowdown worth seeing; the policy may say that it is enough."""
 
 
 def refuse_dirty(dirty: bool | None) -> None:
@@ -33,8 +36,14 @@ def refuse_dirty(dirty: bool | None) -> None:
         )
 
 
-def refuse_as_baseline(state: State, header: RunHeader, complete: bool) -> None:
+def refuse_as_baseline(state: State, header: RunHeader, complete: bool, margin: float = MARGIN) -> None:
     """A baseline is what everything is held against for weeks: only a clean, whole and steady run becomes one.
+
+    Args:
+        state: what would be stored.
+        header: of its run.
+        complete: whether the run ended by itself.
+        margin: what the policy asks for.
 
     Raises:
         UsageError: with what is wrong and what to do.
@@ -64,6 +73,12 @@ def refuse_as_baseline(state: State, header: RunHeader, complete: bool) -> None:
             f"baseline must have steady rows, got {_some(shaky)}. "
             "See `attention-bench doctor`, wait until the machine is quiet, and measure again."
         )
+    if state.margin > max(MOST_MARGIN, margin):
+        raise UsageError(
+            f"baseline must tell changes of {100 * max(MOST_MARGIN, margin):.0f} % from noise, got a margin of "
+            f"{100 * state.margin:.0f} % from the halves of its own processes. Wait until the machine is quiet and "
+            "measure again, or leave times out with --exact."
+        )
 
 
 def write_state(state: State, path: Path) -> None:
@@ -74,7 +89,7 @@ def write_state(state: State, path: Path) -> None:
     """
     plain = ("sweep", "commit", "timed", "controls", "toolchain", "machine", "metrics", "command", "device")
     first = {"type": "baseline", "schema_version": SCHEMA} | {name: getattr(state, name) for name in plain}
-    first |= {"allocator": state.allocator, "margin": round(state.margin, 4)}
+    first |= {"allocator": state.allocator, "margin": round(state.margin, 4), "subjects": len(state.subjects)}
     lines = [_text(first)] + [_text(_line(one)) for _, one in sorted(state.subjects.items())]
     scratch = path.with_suffix(".partial")
     try:
@@ -113,10 +128,33 @@ def read_state(path: Path) -> State:
             "Make it anew with this version of attention-bench."
         )
     try:
-        subjects = [Subject(**{"kind": one.pop("type"), **_tuples(one)}) for one in lines[1:]]
-        return State(subjects={one.key: one for one in subjects}, **_tuples(first, drop=("type",)))
+        subjects = [_subject(one) for one in lines[1:]]
+        state = State(**_tuples(first, drop=("type", "subjects")) | {"subjects": {one.key: one for one in subjects}})
+        counts = (first["subjects"], len(subjects), len(state.subjects))
+        if not (_is_number(state.margin) and 0 < state.margin < math.inf):
+            raise TypeError(f"margin {state.margin!r}")
     except (TypeError, KeyError, AttributeError) as error:
         raise OutputError(f"baseline must hold known fields, got {str(path)!r} ({error}). Make it anew.") from error
+    if len(set(counts)) > 1:
+        raise OutputError(
+            f"baseline must hold {counts[0]} different subjects, got {counts[1]} lines of {counts[2]} in "
+            f"{str(path)!r}. Was it cut, or merged by hand? Make it anew."
+        )
+    return state
+
+
+def _subject(fields: dict[str, Any]) -> Subject:
+    """A line as it was written. Numbers may be NaN or null, which the check names, but nothing else."""
+    one = Subject(**{"kind": fields.pop("type"), **_tuples(fields)})
+    odd = [value for value in one.values.values() if value is not None and not _is_number(value)]
+    odd += [value for value in one.log_ratios if not _is_number(value)]
+    if odd:
+        raise TypeError(f"{odd[0]!r} for a number of {one.key}")
+    return one
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _line(one: Subject) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import cache
 from statistics import median
 
-from bench.verdicts import LATER_TAIL, LOOKS, MARGIN, Comparison, Verdict, calibrated_margin
+from bench.verdicts import LATER_TAIL, LOOKS, MARGIN, Comparison, calibrated_margin, interval_verdict
 
 
 @cache
@@ -62,17 +62,10 @@ def decide_shift(before: Sequence[float], after: Sequence[float], margin: float 
         raise ValueError(f"estimates must come from at least one process each, got {len(before)} and {len(after)}.")
     differences = sorted(new - old for old in before for new in after)
     left_out, coverage = shift_ranks(len(before), len(after))
-    lo, hi, edge = differences[left_out], differences[-1 - left_out], math.log1p(margin)
-    verdict: Verdict = "UNCLEAR"
-    if min(len(before), len(after)) >= LOOKS[0]:
-        if lo > edge:
-            verdict = "REGRESSED"
-        elif hi < -edge:
-            verdict = "IMPROVED"
-        elif -edge < lo and hi < edge:
-            verdict = "UNCHANGED"
+    lo, hi = differences[left_out], differences[-1 - left_out]
+    enough = min(len(before), len(after)) >= LOOKS[0]
     return Comparison(
-        verdict=verdict,
+        verdict=interval_verdict(lo, hi, margin) if enough else "UNCLEAR",
         ratio=math.exp(median(differences)),
         lo=math.exp(lo),
         hi=math.exp(hi),

@@ -15,7 +15,19 @@ from bench.state import Subject
 GOOD = ("ok", "verified", "CONFIRMED")
 """Statuses of cells and verdicts of claims that are what one wants."""
 GRAVE = ("REFUTED", "incorrect", "crashed", "error", "timeout")
-"""Those that are a failure, whatever was before."""
+"""Those that are a failure, whatever was before and whatever it ran on."""
+
+
+def presence(before: Mapping[str, Subject], after: Mapping[str, Subject], policy: Policy) -> Iterator[Outcome]:
+    """Subjects that one side alone has. What is new and wrong is a failure, not news."""
+    for key, one in before.items():
+        if key not in after:
+            text = f"it was there ({one.status or 'values'}), and is gone"
+            yield outcome(key, "", "MISSING", text, severity=policy.missing)
+    for key, one in after.items():
+        if key not in before:
+            text = f"it was not there before ({one.status or 'values'}{f': {one.reason[:200]}' if one.reason else ''})"
+            yield outcome(key, "", "NEW", text, severity="fail" if one.status in GRAVE else policy.new)
 
 
 def judge_values(
@@ -60,13 +72,13 @@ def compare_exact(
         common: before and after.
         known: gated metrics that the side before knew.
         policy: what is tolerated.
-        differing: what differs, in words, by what a metric needs.
+        differing: what differs, in words, by what a metric needs (see :data:`bench.metrics.Needs`).
     """
     found: list[Outcome] = []
     left_out: dict[str, Counter[str]] = {scope: Counter() for scope in differing}
     metrics = gated()
     for old, new in common:
-        if differing["toolchain"]:
+        if differing["toolchain"] and new.status not in GRAVE:
             left_out["toolchain"]["status"] += 1
         else:
             found += _statuses(old, new)

@@ -62,10 +62,21 @@ def long_rows(facts: Sequence[KernelFacts]) -> list[dict[str, Any]]:
 
 
 def full_rows(facts: Sequence[KernelFacts], *, flat: bool) -> list[dict[str, Any]]:
-    """Everything under stable names; ``flat`` puts counts into words, for formats whose cells are text."""
+    """Everything under stable names, first what ``check --kernels`` reads; ``flat`` puts counts into words, for formats
+    whose cells are text."""
     rows = []
     for one in facts:
-        row = {name: value for name, value in asdict(one).items() if name not in ("mix", "loop")}
+        row: dict[str, Any] = {
+            "kernel": one.kernel,
+            "implementation": one.implementation,
+            "configuration": one.configuration,
+            "arch": one.target,
+            "registers": one.registers,
+            "spill_bytes": one.stack_bytes,
+            "shared_bytes": one.shared_bytes,
+        }
+        shown = (*row, "target", "stack_bytes", "mix", "loop")
+        row |= {name: value for name, value in asdict(one).items() if name not in shown}
         limits = LIMITS[one.target]
         row |= {"shared_limit_bytes": limits.shared_bytes_per_block, "registers_limit": limits.registers_per_thread}
         row |= _mix("", one.mix, flat) | _mix("loop_", one.loop, flat)

@@ -58,7 +58,10 @@ SEVERITIES: dict[str, Severity | None] = {
     "FELL TO ZERO": "fail",
 }
 """How grave each is, unless the policy says otherwise; None: all is well."""
-NOT_COMPARED = ("NEW", "MISSING", "NEW METRIC", "NO CONTROL", "TOO FEW PROCESSES", "NOT COMPARABLE", "IDLE OVERRIDE")
+NOT_COMPARED = (
+    *("NEW", "MISSING", "NEW METRIC", "NO CONTROL", "TOO FEW PROCESSES", "NOT COMPARABLE", "IDLE OVERRIDE"),
+    "WAIVED",  # whatever it says: a check of which all is waived must not pass for one that compared something
+)
 """Outcomes that compare nothing."""
 GRAVITY: tuple[Severity | None, ...] = ("fail", "doubt", "note", None)
 """The gravest first."""

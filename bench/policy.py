@@ -11,7 +11,7 @@ exact_claims = ["score_memory"]           # claims whose verdicts no clock has a
 [[tool.attention-bench.check.override]]
 metric = "peak_bytes"                     # a metric, or time, status, ran; without it: all
 cell = "^naive .*T4096"                   # regular expression over "implementation problem"; without it: all
-tolerance = 0.02                          # relative; of a time, its margin
+tolerance = 0.02                          # relative; of a time, its margin where that is larger than the machine's
 floor = 4096                              # absolute, in the metric's unit
 ignore = false                            # true: whatever it says is waived
 reason = "the mask is built in float32 until torch takes a boolean one"
@@ -27,11 +27,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, FiniteFloat, ValidationError, field_validator
+from pydantic import Field, FiniteFloat, ValidationError, field_validator, model_validator
 
 from bench.errors import OutputError, UsageError
 from bench.model import Model
 
+DEFAULT = Path("pyproject.toml")
+"""Where the table stands unless a caller says otherwise; alone this file may be missing."""
 Severity = Literal["fail", "doubt", "note"]
 """``fail`` ends with exit code 3; ``doubt`` with 4 where doubts are not tolerated; ``note`` is only said."""
 
@@ -67,6 +69,14 @@ class Override(Model):
         """Whether it speaks of this metric of this cell."""
         return self.metric in (None, metric) and (self.cell is None or re.search(self.cell, cell) is not None)
 
+    @model_validator(mode="after")
+    def _does_something(self) -> Override:
+        if self.tolerance is None and self.floor is None and not self.ignore:
+            raise ValueError("an override must have a tolerance, a floor, or ignore = true")
+        if self.metric == "time" and self.floor is not None:
+            raise ValueError("a time has no floor, since it is a ratio; give it a tolerance")
+        return self
+
     @property
     def title(self) -> str:
         """How messages call it."""
@@ -78,7 +88,7 @@ class Policy(Model):
 
     sweep: str = "gate"
     """What a baseline measures."""
-    controls: tuple[str, ...] = ("sdpa_math", "naive")
+    controls: tuple[str, ...] = Field(default=("sdpa_math", "naive"), min_length=1)
     """Implementations whose time others are divided by: the first that is not the one in question."""
     margin: FiniteFloat = Field(default=0.03, gt=0)
     """Changes of time within it do not matter; a baseline of a noisy machine may ask for more."""
@@ -97,7 +107,7 @@ class Policy(Model):
         if not found:
             return None
         said = {name: value for one in found for name, value in one if value is not None and value is not False}
-        return Override(**said)
+        return found[-1].model_copy(update=said)
 
     def idle(self, pairs: Iterable[tuple[str, str]]) -> list[Override]:
         """Exceptions that none of these (metric, cell) pairs needs: perhaps misspelled."""
@@ -106,23 +116,30 @@ class Policy(Model):
 
 
 def read_policy(path: Path, today: date | None = None) -> Policy:
-    """The policy of a TOML file; that of no file, or of one without the table, is the default.
+    """The policy of a TOML file; one without the table, and no ``pyproject.toml`` at all, give the default.
 
     Raises:
         UsageError: if the table cannot be read or an override has expired.
         OutputError: if the file cannot be read.
     """
-    if not path.exists():
+    if path == DEFAULT and not path.exists():
         return Policy()
     try:
         data: Any = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise OutputError(f"policy must be a readable file, got {str(path)!r} ({error.strerror}).") from error
+        raise OutputError(
+            f"policy must be a readable file, got {str(path)!r} ({error.strerror}). Check --policy."
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"policy must be valid TOML, got {str(path)!r}: {error}. Mend that line.") from error
-    table = data.get("tool", {}).get("attention-bench", {}).get("check", {})
+    tool = data.get("tool", {}).get("attention-bench", {})
+    if not isinstance(tool, dict) or tool.keys() - {"check"}:
+        names = ", ".join(sorted(tool.keys() - {"check"})) if isinstance(tool, dict) else repr(tool)
+        raise UsageError(
+            f"[tool.attention-bench] must hold the table check and nothing else, got {names} in {path}. Mend it."
+        )
     try:
-        policy = Policy.model_validate(table)
+        policy = Policy.model_validate(tool.get("check", {}))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

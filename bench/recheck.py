@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from bench.case import Case
-from bench.errors import OutputError
 from bench.inquiry import Inquiry
 from bench.proof import claims_request
 from bench.request import Listener, Request
@@ -21,9 +18,9 @@ from bench.timing import FULL, SamplingPlan
 
 EXACT = SamplingPlan(warmup_calls=1, warmup_ns=0, budget_ns=0, min_rounds=2, max_rounds=2)
 """As little timing as there can be: for bytes and errors alone."""
+EVERYTHING = Selection()
 MOST_LOOKS = 4
 """Two of six processes each to decide, two to confirm."""
-KERNEL_VALUES = ("registers", "spill_bytes", "shared_bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +36,8 @@ class Measuring:
     command: str
     output: Path
     load: tuple[Path, ...] = ()
+    selection: Selection = EVERYTHING
+    """Cells of the sweep; of times all are measured, since a ratio depends on what runs beside it."""
     claims: tuple[str, ...] = ()
     """Claims whose demonstrations are carried out as well."""
 
@@ -67,7 +66,7 @@ def measure(how: Measuring, processes: int, listener: Listener, cases: tuple[Cas
 
     request = Request(
         sweep=sweep,
-        selection=Selection(),
+        selection=how.selection if how.exact else EVERYTHING,
         command=how.command,
         output=how.output,
         device=how.device,
@@ -117,25 +116,3 @@ def mutant_subject(say: Callable[[str], None]) -> Subject:
     counted = [score for score in run_gate(True, say) if not score.same]
     caught = sum(bool(score.caught_by) for score in counted)
     return Subject("mutants", "quick", values={"mutants_caught": caught, "mutants_missed": len(counted) - caught})
-
-
-def kernel_subjects(path: Path) -> list[Subject]:
-    """Kernels of a JSON array of objects with ``kernel`` and any of registers, spill_bytes and shared_bytes.
-
-    Raises:
-        OutputError: if the file is none of this kind.
-    """
-    try:
-        rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        found = [
-            Subject("kernel", str(row["kernel"]), values={n: row[n] for n in KERNEL_VALUES if row.get(n) is not None})
-            for row in rows
-        ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise OutputError(
-            f"--kernels must name a JSON array of objects with 'kernel', got {str(path)!r} ({error}). "
-            "Write it with `attention-bench kernels --format json`."
-        ) from error
-    if not found:
-        raise OutputError(f"--kernels must hold at least one kernel, got none in {str(path)!r}.")
-    return found

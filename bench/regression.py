@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import Any
 
 from bench.errors import NothingSelectedError
-from bench.exact_gate import compare_exact
+from bench.exact_gate import compare_exact, presence
 from bench.outcome import NOT_COMPARED, Outcome, order, outcome
 from bench.policy import Policy, Severity
-from bench.state import State, Subject
+from bench.state import State
 from bench.time_gate import compare_times
 
 
@@ -84,12 +84,14 @@ def check(
         raise NothingSelectedError(
             f"check must have something to compare, got nothing in the {side}. Change -i, -I, -p or -P, or measure."
         )
-    found = list(_presence(before, after, policy))
+    found = list(presence(before, after, policy))
     common = [(before[key], after[key]) for key in before if key in after]
     libraries = _differences(baseline.toolchain, candidate.toolchain)
     hardware = _differences(baseline.machine, candidate.machine)
     everything = ", ".join(text for text in (libraries, hardware) if text)
-    found += compare_exact(common, baseline.metrics, policy, {"toolchain": libraries, "machine": everything})
+    triton = _differences(*({"triton": side.toolchain.get("triton")} for side in (baseline, candidate)))
+    differing = {"triton": triton, "toolchain": libraries, "machine": everything}
+    found += compare_exact(common, baseline.metrics, policy, differing)
     unsettled: list[str] = []
     if not exact and not baseline.timed:
         found.append(outcome("all cells", "time", "NOT COMPARABLE", "not comparable: the baseline holds no times"))
@@ -99,17 +101,6 @@ def check(
     found += _idle(baseline, candidate, policy)
     outcomes = sorted((_waived(one, policy) for one in found), key=order)
     return Check(tuple(outcomes), tuple(unsettled))
-
-
-def _presence(before: Mapping[str, Subject], after: Mapping[str, Subject], policy: Policy) -> Iterator[Outcome]:
-    for key, one in before.items():
-        if key not in after:
-            text = f"the baseline has it ({one.status or 'values'}), the candidate lacks it"
-            yield outcome(key, "", "MISSING", text, severity=policy.missing)
-    for key, one in after.items():
-        if key not in before:
-            text = f"the candidate has it ({one.status or 'values'}), the baseline lacks it"
-            yield outcome(key, "", "NEW", text, severity=policy.new)
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -21,6 +21,8 @@ SCHEMA = 1
 """Version of a baseline's file."""
 SHAKY = ("unstable", "not_steady", "few_samples", "contended", "throttled", "clocks_disagree", "impossible")
 """Flags that keep a row out of a baseline; the others are no fault of the machine."""
+THREADS = ("MKL_NUM_THREADS", "OMP_NUM_THREADS")
+"""Variables whose effect ``torch_threads`` tells: what differs is the number, not who said it."""
 DIGITS = 5
 """Decimals of a stored logarithm: a thousandth of a percent."""
 
@@ -141,9 +143,8 @@ def toolchain_of(environment: Environment) -> dict[str, Any]:
 
 def machine_of(environment: Environment) -> dict[str, Any]:
     """What times depend on besides. The name of the host is not part of it: machines of one kind share a baseline."""
-    return {name: getattr(environment, name) for name in ("cpu", "cores", "allocator")} | {
-        "variables": dict(sorted(environment.variables.items()))
-    }
+    variables = {name: value for name, value in sorted(environment.variables.items()) if name not in THREADS}
+    return {name: getattr(environment, name) for name in ("cpu", "cores", "allocator")} | {"variables": variables}
 
 
 def machine_name(environment: Environment) -> str:

@@ -32,13 +32,16 @@ def compare_times(
         if not (old.log_ratios and new.log_ratios) or old.control != new.control:
             found.append(_untimed(old, new))
             continue
+        if not all(math.isfinite(value) for value in (*old.log_ratios, *new.log_ratios)):
+            found.append(outcome(new.key, "time", "NOT A NUMBER", "a ratio to the control is no finite number"))
+            continue
         if min(len(old.log_ratios), len(new.log_ratios)) < LOOKS[0]:
             few.append(new)
             continue
         override = policy.overriding("time", new.key)
         margin = max(baseline.margin, policy.margin)
         if override is not None and override.tolerance is not None:
-            margin = override.tolerance
+            margin = max(margin, override.tolerance)  # less than what the machine's noise asks for would cry wolf
         one, open_ = _time(old, [s.subjects[new.key] for s in looks if new.key in s.subjects], margin)
         found.append(one)
         if open_:

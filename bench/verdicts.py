@@ -91,6 +91,16 @@ def interval_ranks(processes: int) -> tuple[int, float]:
     return left_out, max(0.0, 1 - 2 * tail)
 
 
+def interval_verdict(lo: float, hi: float, margin: float) -> Verdict:
+    """What an interval of the logarithm of B over A says."""
+    edge = math.log1p(margin)
+    if lo > edge:
+        return "REGRESSED"
+    if hi < -edge:
+        return "IMPROVED"
+    return "UNCHANGED" if -edge < lo and hi < edge else "UNCLEAR"
+
+
 def decide(estimates: Sequence[float], margin: float = MARGIN, looks: Sequence[int] = LOOKS) -> Comparison:
     """Judge the estimates of several processes.
 
@@ -104,19 +114,11 @@ def decide(estimates: Sequence[float], margin: float = MARGIN, looks: Sequence[i
     """
     if not estimates:
         raise ValueError("estimates must come from at least one process, got none.")
-    ordered, edge = sorted(estimates), math.log1p(margin)
+    ordered = sorted(estimates)
     left_out, coverage = interval_ranks(len(ordered))
     lo, hi = ordered[left_out], ordered[-1 - left_out]
-    verdict: Verdict = "UNCLEAR"
-    if len(ordered) >= looks[0]:
-        if lo > edge:
-            verdict = "REGRESSED"
-        elif hi < -edge:
-            verdict = "IMPROVED"
-        elif -edge < lo and hi < edge:
-            verdict = "UNCHANGED"
     return Comparison(
-        verdict=verdict,
+        verdict=interval_verdict(lo, hi, margin) if len(ordered) >= looks[0] else "UNCLEAR",
         ratio=math.exp(median(ordered)),
         lo=math.exp(lo),
         hi=math.exp(hi),

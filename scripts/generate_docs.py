@@ -1,6 +1,6 @@
 """Write the generated documents again, or check that they are current.
 
-``python scripts/generate_docs.py`` writes results/schema.json, the tables of results/README.md,
+``python scripts/generate_docs.py`` writes results/schema.json, the tables of results/README.md and docs/ci.md,
 docs/implementations.md and docs/soundness.md. With ``--check`` it writes nothing, names the stale ones and ends with
 exit code 1.
 """
@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import check_campaign  # beside this script
 
 from bench.errors import BenchError
 from bench.header import Bandwidth, Ceilings, Diagnosis, Environment, Gpu, RunEnd, RunHeader
@@ -187,11 +189,12 @@ FAULTS_SEEN = "PyTorch 2.13.0 on a CPU with AVX-512"
 
 def documents() -> dict[Path, str]:
     """Every generated document: its path and the text it must have."""
-    readme = ROOT / "results" / "README.md"
+    readme, ci = ROOT / "results" / "README.md", ROOT / "docs" / "ci.md"
     return {
         ROOT / "results" / "schema.json": schema(),
         readme: spliced(readme.read_text(encoding="utf-8"), fields()),
         ROOT / "docs" / "implementations.md": support(),
+        ci: spliced(ci.read_text(encoding="utf-8"), f"\n{check_campaign.table()}\n"),
         ROOT / "docs" / "soundness.md": soundness_page(),
     }
 

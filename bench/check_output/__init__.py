@@ -16,7 +16,7 @@ def headline(check: Check) -> str:
     worse, doubtful = (sum(one.count for one in check.severe(severity)) for severity in ("fail", "doubt"))
     doubts = f", {doubtful:,} in doubt" if doubtful else ""
     if worse:
-        return f"{worse:,} of {check.compared:,} numbers must not be: worse, changed, or gone{doubts}"
+        return f"{worse:,} worse, changed or gone; {check.compared:,} numbers were compared{doubts}"
     if not check.compared:
         return f"nothing was compared{doubts}"
     return f"nothing is worse: {check.compared:,} numbers were compared{doubts}"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bench.regression import Check
     from bench.results import Run
     from bench.state import State, Subject
+    from bench.sweep import Selection
 
 BASELINES = Path("results/baselines")
 
@@ -38,8 +39,8 @@ class Extras:
     mutants: Annotated[bool, Parameter(negative="")] = False
     """Score the correctness gate as well (minutes)."""
     kernels: Path | None = None
-    """JSON file with what a compiler says of the kernels: an array of objects with kernel, registers, spill_bytes and
-    shared_bytes."""
+    """JSON file with what a compiler says of the kernels, as `attention-bench kernels --format json` writes it. They
+    are held against those of the baseline; if it has none, against kernels.lock.json."""
     policy: Path = Path("pyproject.toml")
     """TOML file with the table [tool.attention-bench.check]."""
     device: Literal["cpu", "cuda"] | None = None
@@ -73,6 +74,7 @@ def baseline(
     from bench.policy import read_policy
     from bench.recheck import measure
     from bench.results import find_run, read_run
+    from bench.revisions import has_changes
     from bench.state import machine_name, state_of
     from bench.verdicts import LOOKS
 
@@ -80,14 +82,15 @@ def baseline(
     extra = _extra(extras)
     named = sweep or policy.sweep
     if run is None:
-        refuse_dirty(_environment(extras).git_dirty)
+        refuse_dirty(_environment(extras).git_dirty or has_changes(Path()))  # of this code, and of whoever uses it
         how = _how(named, extras.device, "warm", extras.exact, extras, policy)
         found = _listening(lambda listener: measure(how, LOOKS[-1], listener))
     else:
         found = read_run(find_run(run, extras.results))
         named = sweep or found.header.sweep
     state = replace(state_of(found, policy, extra, timed=not extras.exact), sweep=named)
-    refuse_as_baseline(state, found.header, found.end is not None and found.end.outcome == "complete")
+    complete = found.end is not None and found.end.outcome == "complete"
+    refuse_as_baseline(state, found.header, complete, policy.margin)
     path = output or BASELINES / f"{machine_name(found.header.environment)}.jsonl"
     write_state(state, path)
     say(f"baseline of {len(state.subjects)} subjects, margin {100 * state.margin:.1f} %; commit it:")
@@ -110,6 +113,9 @@ def check(
     format: Format = "table",
 ) -> int:
     """Hold the code against a baseline: exit code 3 if it is worse, 5 if nothing could be compared.
+
+    Exit code 4, with --strict alone, if something is in doubt; doubts are listed in any case. Filters choose cells:
+    with them claims are left out, and kernels and mutants are judged where they are asked for.
 
     Args:
         candidate: Stored run to judge instead of measuring now: a run id, a beginning of one, a path, or latest. A
@@ -136,6 +142,8 @@ def check(
         baseline = BASELINES / f"{machine_name(environment)}.jsonl"
     before = read_state(baseline)
     extra = _extra(extras)
+    if extras.kernels is not None:
+        before = _with_kernels(before)
     found, after = _checked(before, runs, policy, filters, extras, extra)
     show(found, [one for one in found.outcomes if all or one.severity is not None], format)
     for path, text in ((summary, markdown.summary), (comment, markdown.comment)):
@@ -168,48 +176,77 @@ def _checked(
     from bench.state import state_of
     from bench.sweep import Selection
 
-    names = Selection(filters.implementation, filters.not_implementation)
+    cells = Selection(filters.implementation, filters.not_implementation, filters.problem, filters.not_problem)
     problems = Selection(filters.problem, filters.not_problem)  # of their keys, which are texts like names
-    exact = extras.exact or not before.timed
+    exact, filtered = extras.exact or not before.timed, cells != Selection()
+    asked = {"claim": False, "kernel": extras.kernels is not None, "mutants": extras.mutants}
 
     def takes(key: str) -> bool:
         name, _, problem = key.partition(" ")
-        return names.takes_implementation(name) and problems.takes_implementation(problem)
+        if name in asked:  # filters choose cells; what is none is judged with all of them, or where it was asked for
+            return asked[name] or not filtered
+        return cells.takes_implementation(name) and problems.takes_implementation(problem)
 
-    def judged(looks: Sequence[Run]) -> Check:
+    def judged(looks: Sequence[Run]) -> tuple[Check, State]:
         states = [state_of(run, policy, extra if run is looks[0] else (), timed=not exact) for run in looks]
-        return compare(before, states, policy, exact=exact, takes=takes)
+        return compare(before, states, policy, exact=exact, takes=takes), states[0]
 
     if not runs:
-        runs = _measured(before, policy, extras, exact, lambda looks: judged(looks).unsettled)
-    return judged(runs), state_of(runs[0], policy, extra, timed=not exact)
+        how = _how(before.sweep, extras.device or before.device, before.allocator, exact, extras, policy, cells)
+        runs = _measured(how, before.controls, lambda looks: judged(looks)[0].unsettled)
+    return judged(runs)
+
+
+def _with_kernels(before: State) -> State:
+    """The baseline with the kernels of the lock, unless it has its own."""
+    from dataclasses import replace
+
+    from bench.errors import UsageError
+    from bench.kernel_lock import LOCK
+    from bench.kernel_state import locked_kernels
+
+    if any(one.kind == "kernel" for one in before.subjects.values()):
+        return before
+    if not LOCK.exists():
+        raise UsageError(
+            f"--kernels must have something to be held against, got none in the baseline and no {LOCK} here. "
+            "Record them with `attention-bench baseline --kernels FILE`."
+        )
+    locked = {one.key: one for one in locked_kernels(LOCK, before.toolchain.get("triton"))}
+    return replace(before, subjects={**before.subjects, **locked})
 
 
 def _measured(
-    before: State,
-    policy: Policy,
-    extras: Extras,
-    exact: bool,
+    how: Measuring,
+    controls: Sequence[str],
     unsettled: Callable[[Sequence[Run]], Sequence[str]],
 ) -> list[Run]:
     """The baseline's sweep measured now, with further looks at what that leaves unsettled."""
     from bench.recheck import measure, settle
     from bench.verdicts import LOOKS
 
-    how = _how(before.sweep, extras.device or before.device, before.allocator, exact, extras, policy)
-
     def look(cases: tuple[Case, ...] | None) -> Run:
         if cases:
             say(f"{len(cases)} cells are measured again in fresh processes")
         return _listening(lambda listener: measure(how, LOOKS[0], listener, cases))
 
-    return settle(look(None), unsettled, look, before.controls)
+    return settle(look(None), unsettled, look, controls)
 
 
-def _how(sweep: str, device: str | None, allocator: str, exact: bool, extras: Extras, policy: Policy) -> Measuring:
-    """How to measure what a baseline holds; exact claims need no times and are part of exact baselines alone."""
+def _how(
+    sweep: str,
+    device: str | None,
+    allocator: str,
+    exact: bool,
+    extras: Extras,
+    policy: Policy,
+    cells: Selection | None = None,
+) -> Measuring:
+    """How to measure what a baseline holds; exact claims need no times and are part of whole exact baselines alone."""
     from bench.recheck import Measuring
+    from bench.sweep import Selection
 
+    chosen = cells or Selection()
     return Measuring(
         sweep=sweep,
         device=device,
@@ -218,7 +255,8 @@ def _how(sweep: str, device: str | None, allocator: str, exact: bool, extras: Ex
         command=shlex.join(["attention-bench", *sys.argv[1:]]),
         output=extras.results,
         load=extras.load,
-        claims=policy.exact_claims if exact else (),
+        selection=chosen,
+        claims=policy.exact_claims if exact and chosen == Selection() else (),
     )
 
 
@@ -235,12 +273,13 @@ def _listening(work: Callable[[Plain | Bar], Run]) -> Run:
 
 def _extra(extras: Extras) -> list[Subject]:
     """Kernels and mutants, as far as they were asked for."""
-    from bench.recheck import kernel_subjects, mutant_subject
+    from bench.kernel_state import kernel_subjects
+    from bench.recheck import mutant_subject
     from bench.registry import load_file
 
     for path in extras.load:
         load_file(path)
-    found = [] if extras.kernels is None else kernel_subjects(extras.kernels)
+    found = [] if extras.kernels is None else kernel_subjects(_read(extras.kernels), f"--kernels {extras.kernels}")
     return [*found, mutant_subject(say)] if extras.mutants else found
 
 
@@ -253,6 +292,17 @@ def _environment(extras: Extras) -> Environment:
         return read_environment("cpu", "warm", None, None)
     machine = describe_machine(extras.device, "warm", extras.load)
     return read_environment(machine.device_name, "warm", machine.threads, machine.build)
+
+
+def _read(path: Path) -> str:
+    from bench.errors import OutputError
+
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OutputError(
+            f"--kernels must name a file of text, got {str(path)!r} ({error}). Check the path."
+        ) from error
 
 
 def _write(path: Path, text: str) -> None:

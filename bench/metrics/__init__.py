@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 
 Better = Literal["higher", "lower", "same"]
 """Direction in which a number is good; ``same``: any change is a change of meaning."""
-Needs = Literal["nothing", "toolchain", "machine"]
+Needs = Literal["nothing", "triton", "toolchain", "machine"]
 """What two states of the code must have in common for a number to be comparable."""
 
 metrics: Registry[Metric] = Registry("metrics", "metric", "bench.metrics")
@@ -32,7 +32,8 @@ class Gate:
     """How two values of a metric are compared."""
 
     needs: Needs
-    """Whether it depends on the versions of the libraries (``toolchain``), or on the processor too (``machine``)."""
+    """Whether it depends on triton alone, as compiled kernels do, on all libraries and the threads (``toolchain``), or
+    on the processor too (``machine``)."""
     tolerance: float = 0.0
     """Relative change for the worse that is accepted; 0: exact."""
     zero: bool = False

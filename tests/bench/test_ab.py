@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -12,12 +13,15 @@ from pathlib import Path
 import pytest
 
 from bench import ab
-from bench.ab import checkout, compare_sides, judged
+from bench.ab import Pairing, compare_sides, judged
 from bench.ab_worker import Side, working
 from bench.case import Case
+from bench.cli import main
 from bench.clocks import Block
 from bench.errors import BenchError, UsageError
 from bench.problem import Problem
+from bench.revisions import checkout, commit_of, has_changes, unchanged
+from bench.state import Subject
 from bench.timing import SamplingPlan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,8 +49,9 @@ class Scripted:
         planted = self.script.get((self.side.title, self.key), {})
         if "prepare" in planted:
             raise planted["prepare"]
-        answer = {"status": "ok"} | ({"row": dict(ROW), "ran": "aten::x"} if verify else {})
-        return answer | planted.get("answer", {}) if verify or planted.get("answer", {}).get("status") else answer
+        if not verify:  # as the real one: it does not know that it is wrong
+            return {"status": "ok"}
+        return {"status": "ok", "row": dict(ROW), "ran": "aten::x"} | planted.get("answer", {})
 
     def time_block(self, calls):
         planted = self.script.get((self.side.title, self.key), {})
@@ -150,18 +155,104 @@ def test_a_side_that_is_wrong_dies_or_lacks_the_implementation_has_no_time_but_a
         assert outcome(done, "status").name == name, planted
         assert done.exit_code(strict=False) == code
         assert not [one for one in done.outcomes if (one.subject, one.metric) == (KEYS[0], "time")], planted
+        assert not any("time" in one.text for one in done.outcomes if one.subject == KEYS[0]), planted
         assert outcome(done, "time", KEYS[1]).name == "UNCHANGED", "the other cells are not affected"
     done, _ = measured(answer={"status": None, "reason": "there is no such implementation"})
     assert outcome(done, "").name == "MISSING"
 
 
-def test_a_revision_that_git_does_not_know_is_an_error(tmp_path):
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+def test_a_side_that_is_only_verified_has_no_time(measured):
+    done, _ = measured(answer={"status": "verified", "reason": "something slower stands in"})
+    assert outcome(done, "status").name == "CHANGED"
+    assert not [one for one in done.outcomes if (one.subject, one.metric) == (KEYS[0], "time")]
+
+
+def test_an_implementation_that_only_the_head_has_fails_if_it_is_wrong():
+    def pairing(status):
+        one = Pairing(CASES[0])
+        one.answers = {"a": {"status": None}, "b": {"status": status, "reason": "off by one", "row": dict(ROW)}}
+        return judged([one])
+
+    wrong, right = pairing("incorrect"), pairing("ok")
+    assert (outcome(wrong, "").name, wrong.exit_code(strict=False)) == ("NEW", 3)
+    assert "off by one" in outcome(wrong, "").text
+    assert outcome(right, "").severity == "note"
+
+
+def test_one_register_that_one_side_spills_is_found():
+    def compiled(spill_bytes):
+        return [Subject("kernel", "k", values={"registers": 255, "spill_bytes": spill_bytes, "shared_bytes": 0})]
+
+    assert judged([], kernels=(compiled(0), compiled(0))).exit_code(strict=True) == 0
+    done = judged([], kernels=(compiled(0), compiled(4)))
+    assert (outcome(done, "spill_bytes", "kernel k").name, done.exit_code(strict=False)) == ("ROSE FROM ZERO", 3)
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A checkout with one commit, under a name with a space."""
+    folder = tmp_path / "a repository"
+    folder.mkdir()
+
+    def git(*words):
+        who = ("-c", "user.name=test", "-c", "user.email=test@example.org")
+        done = subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True)
+        return done.stdout
+
+    git("init", "-q", "-b", "main")
+    (folder / "file").write_text("1\n")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    return folder, git
+
+
+def test_a_work_tree_is_made_and_removed(repository, tmp_path):
+    folder, git = repository
+    git("branch", "topic/one")
+    with checkout("topic/one", folder, tmp_path / "trees") as one, checkout("HEAD", folder, tmp_path / "others") as two:
+        assert one != two and (one / "file").read_text() == (two / "file").read_text() == "1\n"
+    assert len(git("worktree", "list").splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["nothing", "--help", "HEAD^{tree}", ""])
+def test_a_revision_that_git_does_not_know_is_an_error(repository, tmp_path, name):
     with (
-        pytest.raises(UsageError, match="revision must be one that git knows, got 'nothing'"),
-        checkout("nothing", tmp_path, tmp_path / "trees"),
+        pytest.raises(UsageError, match=re.escape(f"revision must be one that git knows, got {name!r}")),
+        checkout(name, repository[0], tmp_path / "trees"),
     ):
         pass
+    assert not (tmp_path / "trees").exists()
+
+
+def test_without_git_the_next_step_is_named(repository, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match=r"git must be installed to compare revisions.*--between"):
+        commit_of("HEAD", repository[0])
+
+
+def test_equal_sides_are_refused_before_anything_is_measured(repository, capsys, monkeypatch):
+    folder, git = repository
+    git("branch", "other")
+
+    def ends(*words):
+        with pytest.raises(SystemExit) as caught:
+            main(["ab", *words, "--repository", str(folder)])
+        return caught.value.code, capsys.readouterr().err
+
+    for words in ((), ("HEAD", "other"), ("main", "main"), ("main", ".")):
+        code, said = ends(*words)
+        assert code == 2 and "which hold the same" in said, words
+    code, said = ends("main", "other", "--between", "naive", "sdpa_math")
+    assert code == 2 and "got both with 'main' and 'other'" in said
+    code, said = ends("--setting", "X=1", "--base-python", "/no/such/python")
+    assert code == 2 and "--base-python must be a Python that can be started" in said
+    assert has_changes(folder) is False and has_changes(folder.parent) is None
+    (folder / "file").write_text("2\n")
+    assert has_changes(folder) is True
+    git("checkout", "file")
+    (folder / "new").write_text("")
+    assert has_changes(folder) is False, "a results file of this machine is no change of the code"
+    assert not unchanged(folder, commit_of("HEAD", folder)), "a file that git does not know yet is a change"
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import math
 import random
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 
 import planted
 import pytest
@@ -13,6 +14,7 @@ from planted_states import NOISE, POLICY, from_noise, records, state, with_subje
 
 from bench.errors import NothingSelectedError
 from bench.exact_gate import judge_values
+from bench.kernel_state import locked_kernels
 from bench.metrics import gated, metrics
 from bench.outcome import SEVERITIES
 from bench.policy import Override, Policy
@@ -22,6 +24,7 @@ from bench.state import Subject
 CELL = "online_softmax B1-H4-T128-d64-float32-fwd-full"
 CONTROL = "sdpa_math B1-H4-T128-d64-float32-fwd-full"
 TRIALS = 30
+ROOT = Path(__file__).resolve().parents[2]
 BASE = state()
 
 
@@ -90,21 +93,29 @@ def test_planted_growth_of_an_exact_number_is_found_in_every_cell(metric, change
 
 @pytest.mark.parametrize("metric", ["registers", "spill_bytes", "shared_bytes"])
 def test_one_spilled_register_is_found_in_30_of_30_kernels(metric):
-    kernels = [
-        Subject("kernel", f"forward d{32 + index} sm_90", values={"registers": 160 + index, "spill_bytes": 0})
-        for index in range(TRIALS)
-    ]
-    kernels = [replace(one, values={**one.values, "shared_bytes": 32_768}) for one in kernels]
+    """Of the kernels that are shipped, as the lock holds them."""
+    kernels = locked_kernels(ROOT / "kernels.lock.json", "3.7.1")
+    assert len(kernels) >= TRIALS and len({one.key for one in kernels}) == len(kernels)
     before = state(extra=kernels)
-    for one in kernels:
+    for one in kernels[:TRIALS]:
         more = 4 if metric == "spill_bytes" else 1
         after = with_subject(before, one.key, values={metric: one.values[metric] + more})
         done = judged(after, before)
         (worse,) = done.severe("fail")
         assert (worse.subject, worse.metric, done.exit_code(strict=False)) == (one.key, metric, 3)
-    assert found(judged(after, before), one.key, metric).name == (
-        "ROSE FROM ZERO" if metric == "spill_bytes" else "REGRESSED"
-    )
+    zero = one.values[metric] == 0
+    assert found(judged(after, before), one.key, metric).name == ("ROSE FROM ZERO" if zero else "REGRESSED")
+
+
+def test_kernels_are_compared_wherever_triton_is_the_same():
+    kernel = Subject("kernel", "k", values={"registers": 160, "spill_bytes": 0, "shared_bytes": 0})
+    before, more = state(extra=[kernel]), replace(kernel, values={**kernel.values, "registers": 161})
+    done = judged(state(extra=[more], torch_threads=7, cpu="Another CPU"), before)
+    assert [(one.subject, one.metric) for one in done.severe("fail")] == [("kernel k", "registers")]
+    other = judged(state(extra=[more], packages={"torch": "2.13.0+cpu", "triton": "9.9"}), before)
+    (named,) = [one for one in other.outcomes if one.metric == "triton"]
+    assert named.name == "NOT COMPARABLE" and "triton differs (9.9" in named.text
+    assert not other.severe("fail")
 
 
 def test_an_error_that_moves_by_a_fifth_is_tolerated_and_a_smaller_one_is_an_improvement():
@@ -139,6 +150,26 @@ def test_the_support_table_and_the_claims_are_gated(kind, before, after, name, c
     done = judged(with_subject(old, subject.key, status=after), old)
     assert found(done, subject.key, "status").name == name
     assert done.exit_code(strict=True) == code
+
+
+@pytest.mark.parametrize("status", ["incorrect", "crashed", "error", "timeout"])
+def test_what_is_wrong_is_a_failure_on_other_libraries_and_in_a_new_cell_too(status):
+    wrong = with_subject(state(packages={"torch": "2.14.0"}), CELL, status=status, reason="off by one")
+    one = found(judged(wrong), CELL, "status")
+    assert (one.name, one.severity) == ("REGRESSED", "fail")
+    new = state(extra=[Subject("cell", "mine B1", status, reason="off by one")])
+    one = found(judged(new), "mine B1", "")
+    assert (one.name, one.severity, "off by one" in one.text) == ("NEW", "fail", True)
+    assert found(judged(state(extra=[Subject("cell", "mine B1", "unsupported")])), "mine B1", "").severity == "note"
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_time_that_is_no_number_never_passes(side, value):
+    ratios = BASE.subjects[CELL].log_ratios
+    odd = with_subject(BASE, CELL, log_ratios=(value, *ratios[1:]))
+    done = judged(BASE, odd) if side == "before" else judged(odd)
+    assert (found(done, CELL, "time").name, done.exit_code(strict=False)) == ("NOT A NUMBER", 3)
 
 
 def test_a_mutant_that_is_no_longer_caught_is_a_regression():
@@ -176,6 +207,13 @@ def test_what_differs_is_named_and_what_does_not_depend_on_it_is_still_compared(
 
 def test_hosts_of_one_kind_share_a_baseline():
     assert judged(state(hostname="elsewhere", os="Linux 6.9")).exit_code(strict=True) == 0
+
+
+def test_it_is_the_number_of_threads_that_counts_and_not_who_set_it():
+    threads = planted.environment().variables | {"OMP_NUM_THREADS": "2"}
+    assert judged(state(variables=threads)).exit_code(strict=True) == 0
+    assert judged(state(variables=threads, torch_threads=7)).exit_code(strict=True) == 4
+    assert judged(state(variables={"OMP_PROC_BIND": "close"})).exit_code(strict=True) == 4
 
 
 def test_a_slower_control_is_noticed_by_the_second_control():
@@ -257,6 +295,9 @@ def test_overrides_tolerate_raise_the_margin_waive_and_are_named_where_they_fit_
     slow = with_subject(BASE, CELL, log_ratios=tuple(v + 0.2 for v in BASE.subjects[CELL].log_ratios))
     policy = Policy(override=(override(metric="time", tolerance=0.3),))
     assert found(judged(slow, policy=policy), CELL, "time").name == "UNCHANGED"
+    assert found(judged(BASE, policy=Policy(override=(override(tolerance=0.0),))), CELL, "time").name == "UNCHANGED", (
+        "no override takes a time's margin below that of the machine"
+    )
     policy = Policy(override=(override(metric="peek_bytes", ignore=True),))
     (idle,) = [one for one in judged(BASE, policy=policy).outcomes if one.metric == "override"]
     assert idle.name == "IDLE OVERRIDE" and "a reason of some length" in idle.subject
@@ -286,6 +327,13 @@ def test_a_candidate_of_other_cells_compares_nothing_and_does_not_pass():
     done = judged(state(records(lengths=(512,))))
     assert done.compared == 0
     assert done.exit_code(strict=False) == 5
+
+
+def test_a_check_of_which_everything_is_waived_has_compared_nothing():
+    everything = Policy(override=(override(ignore=True),))
+    done = judged(state(records(lengths=(512,))), policy=everything)
+    assert done.counts["WAIVED"] == done.counts.total() > 0
+    assert (done.compared, done.exit_code(strict=False)) == (0, 5)
 
 
 def test_missing_and_new_subjects_are_as_grave_as_the_policy_says():

@@ -98,6 +98,52 @@ def test_a_noisy_machine_asks_for_a_wider_margin_and_the_file_keeps_it(tmp_path)
     assert state(records(noise=0.0)).margin == POLICY.margin
 
 
+def test_a_machine_too_noisy_to_see_a_tenth_is_refused_unless_the_policy_says_that_it_is_enough():
+    run = planted.run(records())
+    noisy = replace(state_of(run, POLICY), margin=0.12)
+    with pytest.raises(UsageError, match=r"changes of 10 % from noise, got a margin of 12 %"):
+        refuse_as_baseline(noisy, run.header, complete=True)
+    refuse_as_baseline(noisy, run.header, complete=True, margin=0.12)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda lines: lines[:-1], "must hold 8 different subjects, got 7 lines of 7"),
+        (lambda lines: [*lines, lines[-1]], "must hold 8 different subjects, got 9 lines of 8"),
+        (lambda lines: [*lines[:-1], lines[-1][:-20]], "a JSON object per line"),
+        (lambda lines: ["<<<<<<< HEAD", *lines], "a JSON object per line"),
+    ],
+)
+def test_a_file_that_was_cut_or_merged_is_refused(tmp_path, change, says):
+    path = tmp_path / "a b.jsonl"
+    write_state(state(), path)
+    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
+    with pytest.raises(OutputError, match=says):
+        read_state(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "before", "after", "says"),
+    [
+        (0, '"margin": ', '"margin": -', "margin -"),
+        (0, '"margin": ', '"margin": null, "was": ', "must hold known fields"),
+        (-1, '"flop": ', '"flop": "1", "x": ', "'1' for a number of sdpa_math"),
+        (-1, '"flop": ', '"flop": true, "x": ', "True for a number of sdpa_math"),
+        (-1, '"log_ratios": [', '"log_ratios": [null, ', "None for a number of sdpa_math"),
+    ],
+)
+def test_what_is_no_number_is_refused(tmp_path, line, before, after, says):
+    path = tmp_path / "a.jsonl"
+    write_state(state(), path)
+    lines = path.read_text().splitlines()
+    assert before in lines[line]
+    lines[line] = lines[line].replace(before, after)
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(OutputError, match=says):
+        read_state(path)
+
+
 def test_claims_of_the_policy_are_part_of_it():
     naive = [planted.record("naive", length, processes=6, rounds=6) for length in planted.LENGTHS]
     known = state(naive, Policy(exact_claims=("score_memory", "scaled_scores"))).subjects

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import planted
@@ -14,6 +16,7 @@ from planted_states import records
 from bench.cli import main
 from bench.results import RunWriter
 
+ROOT = Path(__file__).resolve().parents[3]
 MACHINE = "Planted-CPU-2.00GHz-2cores"
 EXPIRED = """
 [[tool.attention-bench.check.override]]
@@ -126,6 +129,13 @@ def test_a_baseline_is_refused_with_exit_code_2_and_what_was_there_stays(place, 
     assert path.read_bytes() == before
 
 
+def test_a_dirty_tree_of_whoever_uses_the_package_is_refused_before_anything_is_measured(place, command, monkeypatch):
+    monkeypatch.setattr("bench.revisions.has_changes", lambda folder: True)
+    code, _, err = command("baseline", "--device", "cpu")
+    assert code == 2 and "clean tree" in err
+    assert not (place / "results").exists()
+
+
 def test_an_exact_baseline_holds_no_times(place, command):
     store("one", records(processes=1))
     assert command("baseline", "--run", "one")[0] == 2
@@ -137,16 +147,76 @@ def test_an_exact_baseline_holds_no_times(place, command):
 
 def test_kernels_are_read_from_a_file_and_gated(place, command):
     store("one")
-    (place / "k.json").write_text('[{"kernel": "forward sm_90", "registers": 168, "spill_bytes": 0, "warps": 4}]')
+    plain = {"kernel": "forward sm_90", "registers": 168, "spill_bytes": 0, "shared_bytes": 0, "warps": 4}
+    (place / "k.json").write_text(json.dumps([plain]))
     command("baseline", "--run", "one", "--kernels", "k.json")
     assert command("check", "--candidate", "one", "--kernels", "k.json", "--strict")[0] == 0
-    (place / "k.json").write_text('[{"kernel": "forward sm_90", "registers": 168, "spill_bytes": 4}]')
+    (place / "k.json").write_text(json.dumps([plain | {"spill_bytes": 4}]))
     code, out, _ = command("check", "--candidate", "one", "--kernels", "k.json")
     assert code == 3 and "ROSE FROM ZERO" in out
     code, out, _ = command("check", "--candidate", "one", "--strict")
     assert code == 4 and "MISSING" in out
-    (place / "k.json").write_text("{}")
-    assert command("check", "--candidate", "one", "--kernels", "k.json")[0] == 2
+    assert command("check", "--candidate", "one", "--kernels", "k.json", "-i", "^naive$")[0] == 3, "they were asked for"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "says"),
+    [
+        (None, "--kernels must name a file of text"),
+        ("{}", "must hold kernels of different names, got none"),
+        ("[]", "must hold kernels of different names, got none"),
+        ("[1]", "must be a JSON array of kernels"),
+        ('[{"kernel": "a"', "must be a JSON array of kernels"),
+        ([{"kernel": "a", "registers": 1, "shared_bytes": 0}], "got no 'spill_bytes'"),
+        ([{"kernel": "a", "registers": None, "spill_bytes": 0, "shared_bytes": 0}], "None where a count is needed"),
+        ([{"kernel": "a", "registers": 1.5, "spill_bytes": 0, "shared_bytes": 0}], "1.5 where a count is needed"),
+        ([{"kernel": "a", "registers": 1, "spill_bytes": 0, "shared_bytes": 0}] * 2, "got 'a' twice"),
+    ],
+)
+def test_kernels_that_cannot_be_compared_are_refused(place, command, kernels, says):
+    store("one")
+    command("baseline", "--run", "one")
+    if kernels is not None:
+        (place / "k.json").write_text(kernels if isinstance(kernels, str) else json.dumps(kernels))
+    code, _, err = command("check", "--candidate", "one", "--kernels", "k.json")
+    assert code == 2 and says in err, err
+
+
+def test_without_kernels_in_the_baseline_those_of_the_lock_count(place, command, monkeypatch):
+    """What `kernels --format json` writes of the shipped kernels, each of which is held against its own line."""
+    from bench import kernel_table
+    from bench.kernel_lock import read_lock
+
+    store("one", packages={"torch": "2.13.0+cpu", "triton": "3.7.1"})
+    command("baseline", "--run", "one")
+    plain = command("check", "--candidate", "one")[2]
+    facts = list(read_lock(ROOT / "kernels.lock.json")["3.7.1"].values())
+    rows = kernel_table.full_rows(facts, flat=False)
+    names = ("kernel", "implementation", "configuration", "arch", "registers", "spill_bytes", "shared_bytes")
+    assert tuple(rows[0])[: len(names)] == names
+
+    def judged(rows):
+        (place / "k.json").write_text(json.dumps(rows))
+        return command("check", "--candidate", "one", "--kernels", "k.json", "--format", "json", "--strict")
+
+    code, _, err = judged(rows)
+    assert code == 2 and "no kernels.lock.json here" in err
+    (place / "kernels.lock.json").write_bytes((ROOT / "kernels.lock.json").read_bytes())
+    code, _, err = judged(rows)
+    assert code == 0, err
+    same = [int(re.findall(r"SAME ([\d,]+)", said)[0].replace(",", "")) for said in (plain, err)]
+    assert same[1] - same[0] == 3 * len(rows), "each kernel's three numbers"
+    for index in range(30):
+        worse = [row | ({"spill_bytes": row["spill_bytes"] + 4} if at == index else {}) for at, row in enumerate(rows)]
+        code, out, _ = judged(worse)
+        (found,) = json.loads(out)
+        assert (code, found["subject"]) == (3, f"kernel {facts[index].key}")
+    code, out, _ = judged(rows[1:])
+    assert code == 4 and [one["name"] for one in json.loads(out)] == ["MISSING"]
+    store("other", packages={"torch": "2.13.0+cpu", "triton": "9.9"})
+    command("baseline", "--run", "other")
+    code, _, err = judged(rows)
+    assert code == 5 and "lock must hold the triton of the baseline, got 3.7.1" in err
 
 
 def test_reading_and_deciding_imports_no_torch(place, command):
