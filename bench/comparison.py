@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Any
 
@@ -153,8 +153,6 @@ def machine_names(runs: Sequence[Run]) -> dict[str, str]:
 
 def selected(runs: Sequence[Run], takes_implementation: Any, takes_problem: Any) -> list[Run]:
     """The runs with only the records that both predicates let through."""
-    from dataclasses import replace
-
     return [
         replace(
             run, records=[r for r in run.records if takes_implementation(r.implementation) and takes_problem(r.problem)]

@@ -116,8 +116,8 @@ class Reading:
 
         Added are ``machine`` (the same for two runs exactly if their times may share a figure), ``shape``
         (``square``, or the fixed ``Tq``), ``length`` (``Tk``), ``width`` (``64``, or ``192:128`` where v differs) and
-        ``sound`` (measured and not flagged as impossible). A cell that a later run on such a machine holds again
-        replaces the earlier one.
+        ``sound`` (measured and not flagged as impossible), and ``flag_names``. A cell that a later run on such a
+        machine holds again replaces the earlier one.
         """
         table = frame(self.runs)
         table = table.astype(object).where(table.notna(), None)
@@ -139,6 +139,7 @@ class Reading:
                 "width": str(row["head_dim"])
                 + (f":{row['head_dim_v']}" if row["head_dim_v"] != row["head_dim"] else ""),
                 "sound": row["latency_ms"] is not None and (row["run_id"], row["cell_key"]) not in impossible,
+                "flag_names": tuple(flag.name for flag in self.records[row["run_id"], row["cell_key"]].flags),
             }
         return list(rows.values())
 
@@ -175,6 +176,14 @@ class Reading:
         medians = {index: float(row["latency_ms"]) for index, row in enumerate(rows)}
         best, clear = fastest(medians, lambda one, other: self.paired(rows[one], rows[other]))
         return rows[best], clear
+
+    def rival(self, rows: Sequence[Row], best: Row) -> Row | None:
+        """Whom to name beside the fastest of one problem: the quickest that may be as fast; if all are clearly slower,
+        the next one; None if nobody else was timed.
+        """
+        others = sorted((row for row in rows if row is not best), key=lambda row: float(row["latency_ms"]))
+        close = [row for row in others if (pair := self.paired(row, best)) is None or pair.lo <= 1]
+        return next(iter(close or others), None)
 
     @cached_property
     def timed_ladders(self) -> dict[tuple[object, ...], list[Row]]:

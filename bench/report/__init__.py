@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,7 +58,8 @@ def build_report(
 ) -> Path:
     """Write ``index.html`` and the PNG figures into ``folder`` and return the page's path.
 
-    A page that holds quantiles instead of samples gets the runs beside it, one JSON Lines file each.
+    A page that holds quantiles instead of samples gets the runs beside it, one JSON Lines file each. Files of an
+    earlier page in the folder are removed: they would show other rows, or what this one leaves out on purpose.
 
     Args:
         runs: what to show.
@@ -76,6 +79,7 @@ def build_report(
         raise OutputError(
             f"report folder must be writable, got {str(folder)!r} ({error.strerror}). Choose another with --output."
         ) from error
+    _clear(folder)
     with ThreadPoolExecutor(1) as background:
         library = background.submit(vega_script)  # takes seconds the first time, and none of Python's
         content = dataset(material)
@@ -104,20 +108,32 @@ def _page(material: Material, content: dict[str, Any], drawn: Figures, library: 
     here = Path(__file__).parent
     loader = FileSystemLoader([here / "templates", here])
     pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    pages.filters["digest"] = _digest
     return pages.get_template("page.html").render(
         **_texts(material),
         **{name: module.section(material) for name, module in SECTIONS.items()},
         figures=drawn,
         sources=sources,
         linked=any(not source.startswith("data:") for source in sources.values()),
-        scripts=[f"scripts/{name}.js" for name in SCRIPTS],
         charts={"speed": SPEED, "memory": MEMORY, "numerics": NUMERICS},
         choices={chart.name: [asdict(choice) for choice in chart.choices] for chart in LINES},
         specifications=specifications(content["looks"]),
         packed=packed,
-        library=Markup(library),  # a script of a package, with what would end it escaped
+        library=Markup(f"\n{library}\n"),  # a script of a package, with what would end it escaped
+        own=Markup(_own_script()),
         files=[] if content["samples"]["kind"] == "raw" else [run["file"] for run in content["runs"]],
     )
+
+
+def _own_script() -> str:
+    """The page's scripts as one module."""
+    folder = Path(__file__).parent / "scripts"
+    return "\n" + "".join((folder / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
+
+
+def _digest(script: str) -> str:
+    """What the page's security policy knows a script by: nothing else runs, whatever gets into the page."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _texts(material: Material) -> dict[str, Any]:
@@ -141,6 +157,7 @@ def _texts(material: Material) -> dict[str, Any]:
         "counts": counts,
         "reasons": reasons(reading.rows),
         "cells": len(reading.rows),
+        "replaced": sum(len(run.records) for run in runs) - len(reading.rows),
     }
 
 
@@ -158,6 +175,24 @@ def _write(path: Path, text: str) -> None:
             f"report must be written into a writable folder, got {str(path)!r} ({error.strerror}). Choose "
             "another with --output."
         ) from error
+
+
+def _clear(folder: Path) -> None:
+    """Remove the page in the folder and the files that it names, nothing else."""
+    page = folder / "index.html"
+    if not page.is_file():
+        return
+    text = page.read_text(encoding="utf-8", errors="replace")
+    names = set(re.findall(r'(?:href|src)="([A-Za-z0-9._@-]+\.(?:png|jsonl))"', text))
+    names |= {f"{name.removesuffix('.png')}@2x.png" for name in names if name.endswith(".png")}
+    for path in (page, *(folder / name for name in names)):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise OutputError(
+                f"files of the earlier report must be removable, got {str(path)!r} ({error.strerror}). Choose another "
+                "folder with --output."
+            ) from error
 
 
 def _by_sweep(runs: Sequence[Run]) -> list[Run]:

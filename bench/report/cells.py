@@ -77,7 +77,7 @@ def _heads(columns: Sequence[Column]) -> list[Head]:
         Head("problem", "batch, heads, length, width, dtype, direction, mask"),
         Head("status", "what became of the cell, with the reason and any flags"),
         Head("latency", "median per call", "ms"),
-        Head("interval", "of the median: 95 % or more from six samples on; within run if one process"),
+        Head("interval", "of the median, in ms: 95 % or more from six samples on; within run if one process"),
         Head("n", "samples", "count"),
         Head("processes", "fresh processes behind the interval; one says nothing of the next", "count"),
         Head(

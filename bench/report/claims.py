@@ -79,7 +79,7 @@ def verdicts(judged: Sequence[Judged]) -> Iterator[Finding]:
         for answer in one.answers
         if answer.verdict == "REFUTED"
     ]
-    tone: Tone = "bad" if refuted else "good"
+    tone: Tone = "bad" if refuted else "good" if counts["CONFIRMED"] else "plain"
     named = f" Refuted: {'; '.join(refuted)}." if refuted else ""
     yield Finding(
         f"Theory: {len(heard)} of {len(judged)} claims could be judged on these rows, in {counts.total()} subjects: "

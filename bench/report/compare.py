@@ -107,15 +107,16 @@ def said(before: Run, after: Run, changes: Sequence[Change]) -> str:
 
 
 def _shown(change: Change) -> dict[str, Any]:
-    """One line of the table; ``sort`` is the significance."""
+    """One line of the table: texts, and what each sorts by where that is a number."""
     time = interval = threshold = factor = "-"
+    half = width = None
     if change.latency_ratio is not None and change.latency_ratio_lo and change.latency_ratio_hi:
         low, high = change.latency_ratio_lo, change.latency_ratio_hi
         time = f"{significant(change.latency_ratio)}x"
         interval = f"[{significant(low)}, {significant(high)}]"
         factor = significant(change.significance or 0.0, 2)
         # So much the ratio had to be off for all of its interval to lie beyond the margin.
-        half = max(high / change.latency_ratio, change.latency_ratio / low)
+        half, width = max(high / change.latency_ratio, change.latency_ratio / low), high - low
         threshold = f"{half * (1 + MARGIN) - 1:.1%}"
     status = f"{change.before_status} to {change.after_status}" if change.before_status != change.after_status else ""
     verdict = change.verdict or ("" if change.latency_ratio is None else "no verdict")
@@ -128,4 +129,7 @@ def _shown(change: Change) -> dict[str, Any]:
     )
     error = "-" if change.out_max_abs_ratio is None else f"{significant(change.out_max_abs_ratio)}x"
     texts = [change.implementation, change.problem, time, interval, threshold, factor, status or verdict, peak, error]
-    return {"texts": texts, "sort": change.significance or 0.0, "moved": bool(change.peak_bytes_change) or bool(status)}
+    sorts = ["", "", change.latency_ratio, width, half - 1 if half else None, change.significance, ""]
+    sorts += [change.peak_bytes_change, change.out_max_abs_ratio]
+    moved = bool(change.peak_bytes_change) or bool(status)
+    return {"texts": texts, "sorts": ["" if one is None else one for one in sorts], "moved": moved}

@@ -14,10 +14,11 @@ from bench.report.looks import look
 from bench.report.machine import machine_table
 from bench.report.material import Material
 from bench.report.packing import packed
-from bench.report.repeat import exactly, unselected
+from bench.report.repeat import described, exactly, selects, unselected
 from bench.report.samples import sample_columns, whole
 from bench.report.snippets import snippet
 from bench.results import Run
+from bench.verdicts import MARGIN
 
 FAMILY = (*(name for name in LADDER if name not in ("mask", "head_dim", "head_dim_v")), "seed")
 """Columns that are constant in the charts: a drop-down each."""
@@ -59,13 +60,16 @@ def dataset(material: Material) -> dict[str, Any]:
     place = {key: index for index, key in enumerate(problems)}
     fields = [problem.model_dump(mode="json") for problem in problems.values()]
     families = _families(material)
+    unfiltered = not all(selects(run.header) for run in material.runs)
     return {
         "names": reading.names,
+        "margin": f"{MARGIN:.0%}",
         "looks": {name: look(style) for name, style in styles(reading.names).items()},
         "runs": [_run(run) for run in material.runs],
         "problems": {
             "key": list(problems),
             "quoted": [exactly(key) for key in problems],
+            "described": [described(problem) for problem in problems.values()] if unfiltered else None,
             **{name: packed(one[name] for one in fields) for name in PROBLEM},
         },
         "quoted": {name: exactly(name) for name in reading.names},
@@ -100,6 +104,7 @@ def _run(run: Run) -> dict[str, Any]:
     return {
         "id": run.run_id,
         "command": unselected(run.header),
+        "selects": selects(run.header),
         "file": f"{slug(run.run_id)}.jsonl",
         "machine": [[name, values[0]] for name, values, _ in machine_table([run])],
         "ceilings": ceilings and ceilings.model_dump(mode="json", exclude={"bandwidth"}),
@@ -171,20 +176,20 @@ def _agreement(agreement: Agreement | None, full: bool) -> dict[str, Any] | None
 
 
 def _fastest(material: Material, digits: int) -> dict[str, Any]:
-    """By run and problem with a sound time: the fastest cell, the next, and how surely they differ."""
+    """By run and problem with a sound time: the fastest cell, its rival, and how surely they differ."""
     reading = material.reading
     place = {(row["run_id"], row["cell_key"]): index for index, row in enumerate(reading.rows)}
     found: dict[str, list[Any]] = {name: [] for name in ("best", "next", "ratio", "said", "clear", "verdict", "call")}
     for cells in grouped((row for row in reading.rows if row["sound"]), "run_id", "problem").values():
         best, clear = reading.fastest(cells)
-        others = sorted((row for row in cells if row is not best), key=lambda row: float(row["latency_ms"]))
-        pair = reading.paired(others[0], best) if others else None
+        rival = reading.rival(cells, best)
+        pair = None if rival is None else reading.paired(rival, best)
         values = {
             "best": place[best["run_id"], best["cell_key"]],
-            "next": place[others[0]["run_id"], others[0]["cell_key"]] if others else None,
+            "next": None if rival is None else place[rival["run_id"], rival["cell_key"]],
             "ratio": None if pair is None else pair.ratio,
             "said": None if pair is None else pair.text,
-            "clear": clear and bool(others),
+            "clear": clear and rival is not None,
             "verdict": None if pair is None else pair.verdict,
             "call": snippet(best["implementation"], reading.record(best).problem),
         }

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from bench.metrics import Row
 from bench.plots import LADDER, Reading, grouped
-from bench.record import FlagName
 
 Tone = Literal["good", "bad", "plain"]
 
@@ -66,9 +65,3 @@ def place(row: Row, rows: Iterable[Row]) -> str:
     rows = list(rows)
     varying = [text.format(row[name]) for name, text in PLACES.items() if any(row[name] != one[name] for one in rows)]
     return ", ".join([length_of(row), *varying])
-
-
-def flag_names(row: Row) -> list[str]:
-    """Names of the flags of a row."""
-    parts = (row["flags"] or "").split("; ")  # a reason may hold a semicolon as well
-    return [name for part in parts if (name := part.partition(":")[0]) in get_args(FlagName)]

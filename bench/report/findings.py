@@ -58,7 +58,7 @@ def findings(reading: Reading, notes: Sequence[Note] = (), judged: Sequence[Judg
         *exponents(reading),
         *laws(reading),
         *pays_after(reading.runs),
-        *worst_error(reading.rows),
+        *worst_error(reading),
         *(finding for run in reading.runs for finding in _measured_share(run)),
     ]
 

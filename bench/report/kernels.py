@@ -15,9 +15,7 @@ COMMAND = "attention-bench kernels"
 """Compiles what this section shows."""
 NO_LOOP = "the kernel has no loop that multiplies"
 NO_MATRIX = "no matrix instruction: products of float32 in full precision use none, and other kernels multiply nothing"
-REASONS = {"matrix": NO_MATRIX, "matrix/exp": NO_MATRIX, "matrix/load": NO_MATRIX}
-
-
+REASONS = {"matrix": NO_MATRIX, "matrix/exp": f"{NO_MATRIX}; or no exponential beside them", "matrix/load": NO_MATRIX}
 RESOURCES, MEMORY = "Resources and the hottest loop", "Loads, stores and code"
 MEMORY_HEADS = ("configuration", "kernel", "loads", "stores", "loop loads", "loop", "code KB")
 
@@ -87,9 +85,8 @@ def _tables(facts: Sequence[KernelFacts]) -> list[KernelTable]:
 def _field(value: object, head: str) -> Field:
     """A cell of the table; a dash has a reason."""
     if isinstance(value, int | float):
-        return Field(f"{value:.4g}", value)
-    reason = REASONS.get(head, NO_LOOP)
-    return words("" if value is None else str(value), reason)
+        return Field(f"{value:,}" if isinstance(value, int) else f"{value:.4g}", value)
+    return words("" if value is None else str(value), REASONS.get(head, NO_LOOP))
 
 
 def _spills(facts: Sequence[KernelFacts]) -> str:

@@ -36,7 +36,7 @@ def present_columns(reading: Reading) -> list[Column]:
     measured = [(row, record) for row, record in cells if record.measurement is not None]
     clocks = dict.fromkeys(other.clock for _, record in measured for other in _measurement(record).others)
     energy = ENERGY if any(_measurement(record).energy is not None for _, record in measured) else []
-    there = [column for column in (*COLUMNS, RESIDENT) if any(column.value(*cell)[0] is not None for cell in measured)]
+    there = [column for column in COLUMNS if any(column.value(*cell)[0] is not None for cell in measured)]
     return [*(_clock_column(clock) for clock in clocks), *there, *energy]
 
 
@@ -108,7 +108,8 @@ _ROWS: tuple[tuple[str, str, Kind, str, str], ...] = (
     ("reserved", "reserved_bytes", "bytes", CUDA, "most that the caching allocator took from the device"),
     ("device used", "device_used_bytes", "bytes", CUDA, "in use on the whole device, by anybody"),
 )
-COLUMNS = tuple(Column(title, about, _plain(name, reason), kind) for title, name, kind, reason, about in _ROWS)
-"""All others, in the order in which they are shown; the last one is :data:`RESIDENT`."""
-RESIDENT = Column("VmHWM", "resident high-water mark: a cross-check of the peak", _resident, "bytes")
-"""Where it is missing, the record itself says why."""
+COLUMNS = (
+    *(Column(title, about, _plain(name, reason), kind) for title, name, kind, reason, about in _ROWS),
+    Column("VmHWM", "resident high-water mark: a cross-check of the peak", _resident, "bytes"),
+)
+"""All others, in the order in which they are shown."""

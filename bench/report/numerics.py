@@ -10,6 +10,7 @@ from bench.metrics import Row
 from bench.notebook import GATE, Note
 from bench.plots import Reading, grouped
 from bench.record import Agreement
+from bench.report.theory import largest_share
 from bench.units import significant
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class Worst:
     """Cells with values that are not finite where they should be."""
     share: float | None
     """Largest error over its limit, of any tensor; None if nothing was judged by a limit."""
+    broken: bool
+    """Whether the cell below has values that are not finite."""
     tensor: str
     """Which tensor that was."""
     error: float | None
@@ -40,7 +43,7 @@ class Worst:
     over_naive: float | None
     """Largest root mean square error of out over that of naive arithmetic."""
     row: Row
-    """The cell of the largest share; for those without one, any."""
+    """The cell of the largest share; one with values that are not finite goes before all others."""
 
 
 def worst_errors(reading: Reading) -> list[Worst]:
@@ -51,8 +54,12 @@ def worst_errors(reading: Reading) -> list[Worst]:
 
 
 def _worst(reading: Reading, rows: Sequence[Row]) -> Worst:
-    shares = [(*_largest(agreement), row) for row in rows if (agreement := reading.record(row).agreement) is not None]
-    share, tensor, row = max(shares, key=lambda one: -1.0 if one[0] is None else one[0])
+    shares = [
+        (_broken(agreement), *largest_share(agreement), row)
+        for row in rows
+        if (agreement := reading.record(row).agreement) is not None
+    ]
+    broken, share, tensor, row = max(shares, key=lambda one: (one[0], -1.0 if one[1] is None else one[1]))
     agreement = reading.record(row).agreement
     error = agreement.tensors.get(tensor) if agreement is not None else None
     naive = [one["out_rmse_over_naive"] for one in rows if one["out_rmse_over_naive"] is not None]
@@ -62,8 +69,9 @@ def _worst(reading: Reading, rows: Sequence[Row]) -> Worst:
         direction=row["direction"],
         judged=len(rows),
         incorrect=sum(one["status"] == "incorrect" for one in rows),
-        nonfinite=sum(bool(one["out_nonfinite"]) for one in rows),
+        nonfinite=sum(one[0] for one in shares),
         share=share,
+        broken=broken,
         tensor=tensor,
         error=error.max_abs if error else None,
         limit=error.limit if error else None,
@@ -72,14 +80,8 @@ def _worst(reading: Reading, rows: Sequence[Row]) -> Worst:
     )
 
 
-def _largest(agreement: Agreement) -> tuple[float | None, str]:
-    """The largest error over its limit among the tensors, and the tensor."""
-    shares = [
-        (error.max_abs / error.limit, name)
-        for name, error in agreement.tensors.items()
-        if error.max_abs is not None and error.limit
-    ]
-    return max(shares, default=(None, "out"))
+def _broken(agreement: Agreement) -> bool:
+    return any(error.nonfinite for error in agreement.tensors.values())
 
 
 def section(material: Material) -> dict[str, Any] | None:
@@ -91,7 +93,9 @@ def section(material: Material) -> dict[str, Any] | None:
 
 
 def _shown(one: Worst) -> dict[str, Any]:
-    share = "-" if one.share is None else f"{one.share:.0%}" if one.share < 10 else f"{significant(one.share)}x"
+    share = "not finite" if one.broken else "-"
+    if one.share is not None:
+        share = f"{one.share:.0%}" if one.share < 10 else f"{significant(one.share)}x"
     return {
         "implementation": one.implementation,
         "dtype": one.dtype,
@@ -100,8 +104,9 @@ def _shown(one: Worst) -> dict[str, Any]:
         "incorrect": one.incorrect,
         "nonfinite": one.nonfinite,
         "share": share,
-        "sort": -1.0 if one.share is None else one.share,
+        "sort": one.share if one.share is not None else "1e300" if one.broken else "",
         "error": "-" if one.error is None else f"{one.tensor} {one.error:.2g}",
+        "error_sort": "" if one.error is None else one.error,
         "limit": "-" if one.limit is None else f"{one.limit:.2g}",
         "over_naive": "-" if one.over_naive is None else significant(one.over_naive),
         "problem": one.row["problem"],

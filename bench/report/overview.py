@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 from bench.metrics import Row
 from bench.plots import Reading, grouped
 from bench.report.claims import verdicts
-from bench.report.finding import Finding, counted, flag_names
+from bench.report.finding import Finding, counted
 from bench.report.findings import coverage, failures, findings, warned
 from bench.report.leaderboard import KIND, ranked
 from bench.report.leading import timed
 from bench.report.soundness import false_alarms
 from bench.report.theory import memory_saved, worst_error
 from bench.results import Run
+from bench.standings import Standing
 from bench.units import format_bytes, format_seconds, significant
 
 if TYPE_CHECKING:
     from bench.report.material import Material
 
-MAX_REGIMES = 6
-"""Regimes that get a sentence on the first screen, those of the kinds with the most cells."""
+MAX_REGIMES = 4
+"""Regimes whose sentence is on the first screen, those of the kinds with the most cells; the others are folded."""
 SPREAD = 4
 """Lengths that differ by less are one regime."""
 VERSIONS = ("attention-bench", "torch", "triton")
@@ -36,9 +37,9 @@ def headlines(material: Material) -> list[Finding]:
     return [
         *(finding for run in reading.runs for finding in coverage(run) if finding.tone == "bad"),
         *failures(reading.rows),
-        *regimes(reading),
+        *islice(regimes(reading), MAX_REGIMES),
         *memory_saved(reading),
-        *worst_error(reading.rows),
+        *worst_error(reading),
         *verdicts(material.judged),
         doubts(reading.rows),
         *(finding for run in reading.runs for finding in warned(run)),
@@ -50,7 +51,7 @@ def section(material: Material) -> dict[str, Any]:
     """What the template ``overview.html`` shows."""
     first = headlines(material)
     said = {finding.text for finding in first}
-    rest = findings(material.reading, material.notes, material.judged)
+    rest = [*regimes(material.reading), *findings(material.reading, material.notes, material.judged)]
     return {
         "headlines": first,
         "more": [finding for finding in rest if finding.text not in said],
@@ -68,7 +69,7 @@ def regimes(reading: Reading) -> Iterator[Finding]:
     several = {name for name in KIND if len({row[name] for row in reading.rows}) > 1}
     kinds = sorted(grouped(timed(reading.rows), *KIND, "shape").values(), key=len, reverse=True)
     told = (_regime(reading, part, several) for rows in kinds for part in _halves(rows))
-    yield from islice((finding for finding in told if finding is not None), MAX_REGIMES)
+    yield from (finding for finding in told if finding is not None)
 
 
 def _halves(rows: Sequence[Row]) -> list[list[Row]]:
@@ -97,36 +98,44 @@ def _regime(reading: Reading, rows: Sequence[Row], several: set[str]) -> Finding
     ahead = f"{second.implementation} takes {significant(second.ratio / best.ratio)}x its time"
     if known:
         span = f"[{significant(min(pair.lo for pair in known))}, {significant(max(pair.hi for pair in known))}]"
-        ahead += f" (geometric mean; paired intervals within {span})"
+        unpaired = f"; {len(pairs) - len(known)} not paired" if len(known) < len(pairs) else ""
+        ahead += f" (geometric mean; paired intervals within {span}{unpaired})"
     else:
         ahead += " (geometric mean; no round timed both)"
     few = [row for row in rows if row["implementation"] not in {one.implementation for one in standings}]
     without = f" Left out, timed on too few: {counted(few)}." if few else ""
     if 2 * best.wins <= best.cells:
-        others = ", ".join(f"{one.implementation} on {one.wins}" for one in standings if one.wins)
-        clear = f"clearly fastest are {others}" if others else "on none is anyone clearly ahead"
-        least = f"Least time in all: {best.implementation}; {ahead}."
-        return Finding(f"{where}: nobody is clearly fastest on most; {clear}. {least}{without}")
+        least = f"Least time in the geometric mean: {best.implementation}; {ahead}."
+        return Finding(f"{where}: {_winners(standings)}. {least}{without}")
     won = f"clearly so on {best.wins} of {best.cells}"
     return Finding(f"{where}: {best.implementation} is fastest, {won}; the next, {ahead}.{without}")
+
+
+def _winners(standings: Sequence[Standing]) -> str:
+    """Who is clearly fastest on how many problems, where that is not the one with the least time on most of them."""
+    winners = sorted((one for one in standings if one.wins), key=lambda one: -one.wins)
+    often = ", ".join(f"{one.implementation} on {one.wins}" for one in winners)
+    if not winners:
+        return "nobody is clearly fastest on most; on none is anyone clearly ahead"
+    if 2 * winners[0].wins > winners[0].cells:
+        return f"clearly fastest are {often} of {winners[0].cells}"
+    return f"nobody is clearly fastest on most; clearly fastest are {often}"
 
 
 def doubts(rows: Sequence[Row]) -> Finding:
     """How many measured cells bear a flag, and which; one sentence."""
     measured = [row for row in rows if row["latency_ms"] is not None]
-    borne = Counter(name for row in measured for name in flag_names(row))
+    borne = Counter(name for row in measured for name in row["flag_names"])
     if not measured:
         return Finding("Nothing was timed.")
     if not borne:
         return Finding(f"None of {len(measured)} times is flagged as doubtful.", "good")
-    flagged = [row for row in measured if row["flags"]]
-    kinds = ", ".join(f"{count} {name}" for name, count in borne.most_common())
+    flagged = [row for row in measured if row["flag_names"]]
+    most, count = Counter(row["implementation"] for row in flagged).most_common(1)[0]
+    kinds = ", ".join(f"{number} {name}" for name, number in borne.most_common())
     out = " Impossible ones take part in no comparison." if borne["impossible"] else ""
-    return Finding(
-        f"{len(flagged)} of {len(measured)} times are flagged as doubtful: {kinds}. Most of all: "
-        f"{counted(flagged).split(', ')[0]}.{out}",
-        "bad",
-    )
+    said = f"{len(flagged)} of {len(measured)} times are flagged as doubtful: {kinds}."
+    return Finding(f"{said} Most of all: {most} ({count}).{out}", "bad")
 
 
 def _facts(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:

@@ -26,6 +26,8 @@ GENERIC = frozenset({"root", "user", "users", "admin", "ubuntu", "debian", "runn
 """User names that name nobody."""
 ENDINGS = (".py", ".toml", ".jsonl", ".json", ".csv", ".html")
 """A word of a command that ends so is a path."""
+NUMBERS = {int, float, bool, type(None)}
+"""Types that hold no string."""
 
 _BREAK = r"\s'\"`:;,()\[\]{}<>|"
 _HOMES = re.compile(r"(?:/home/|/Users/|[A-Za-z]:\\Users\\)([^/\\" + _BREAK + "]+)")
@@ -83,7 +85,7 @@ def _clean(value: Any, scrub: Callable[[str], str]) -> Any:
     if isinstance(value, Mapping):
         return {scrub(name): _clean(one, scrub) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        if value and isinstance(value[0], int | float):  # samples: many, and no strings
+        if not {type(one) for one in value} - NUMBERS:  # samples: many, and no strings
             return value
         return [_clean(one, scrub) for one in value]
     return value
@@ -144,6 +146,9 @@ def _strings(run: Run) -> Iterator[str]:
     for record in run.records:
         yield from (text for text in (record.reason, *(flag.reason for flag in record.flags)) if text)
         yield from _within(record.notes)
+        if record.agreement is not None:
+            yield from _within([record.agreement.missing, [one.detail for one in record.agreement.checks.values()]])
+    yield from (text for one in run.evidence for text in _within(one.model_dump()))
 
 
 def _within(value: Any) -> Iterator[str]:

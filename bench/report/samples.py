@@ -59,6 +59,6 @@ def _quantiles(records: Sequence[Record]) -> dict[str, Any]:
         samples = np.array([records[place].measurement.samples_ns for place in places], np.float64)  # type: ignore[union-attr]
         found, median = np.quantile(samples, shares, axis=1), np.median(samples, axis=1)
         unit = np.where(median > 0, median, 1.0) * STEP
-        for place, whole, middle in zip(places, np.rint(found / unit).T.astype(int).tolist(), median, strict=True):
-            medians[place], steps[place] = float(middle), deltas(whole)
+        for place, counts, middle in zip(places, np.rint(found / unit).T.astype(int).tolist(), median, strict=True):
+            medians[place], steps[place] = float(middle), deltas(counts)
     return {"median_ns": medians, "quantiles": steps}

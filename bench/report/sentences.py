@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from bench.metrics import Row, metrics
 from bench.plots import Reading, grouped
-from bench.report.finding import counted, flag_names, place
+from bench.report.finding import counted, place
 from bench.report.leading import crossings, standing, timed
 from bench.units import format_bytes, format_ms, significant
 
@@ -134,10 +134,11 @@ def _error(rows: Sequence[Row], reading: Reading | None) -> list[str]:
         worst = max(known, key=lambda row: float(row["out_max_abs"]))
         return [f"The largest error is {worst['out_max_abs']:.2g}, {_who(worst, rows)}; none has a limit.", *parts]
     worst = max(limited, key=_share)
+    unlimited = f"; {_cells(len(known) - len(limited))} without a limit" if len(limited) < len(known) else ""
     within = "" if wrong or broken or _share(worst) > 1 else ", so all stay within their limits"
     which = "furthest beyond" if _share(worst) > 1 else "nearest to"
     found = f"The error {which} its limit is {worst['out_max_abs']:.2g} where {worst['out_limit']:.2g} is allowed"
-    return [f"{found}, {_who(worst, rows)}{within}.", *parts]
+    return [f"{found}, {_who(worst, rows)}{within}{unlimited}.", *parts]
 
 
 def _share(row: Row) -> float:
@@ -149,7 +150,7 @@ def _stability(rows: Sequence[Row], reading: Reading | None) -> list[str]:
     if not known:
         return [_nothing("time", rows), _doubts(rows)]
     widest = max(known, key=_spread)
-    flags = Counter(name for row in known for name in flag_names(row) if name in UNSTEADY)
+    flags = Counter(name for row in known for name in row["flag_names"] if name in UNSTEADY)
     single = sum(row["processes"] == 1 for row in known)
     return [
         f"The widest interval is {_spread(widest):.1%} of its median, {_who(widest, rows)}.",
@@ -203,7 +204,7 @@ def _doubts(rows: Sequence[Row]) -> str:
     doubts = {
         "impossible, left out": sum(not row["sound"] for row in measured),
         "0 ms, below what the clock can tell": sum(row["sound"] and row["latency_ms"] == 0 for row in measured),
-        "flagged unstable": sum(row["sound"] and "unstable" in flag_names(row) for row in measured),
+        "flagged unstable": sum(row["sound"] and "unstable" in row["flag_names"] for row in measured),
     }
     said = "; ".join(f"{count} {words}" for words, count in doubts.items() if count)
     return f"Of {len(measured)} measured: {said}." if said else ""

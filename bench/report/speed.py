@@ -46,12 +46,12 @@ def fastest(reading: Reading) -> Iterator[Finding]:
 def _fastest_of(reading: Reading, cells: Sequence[Row]) -> str:
     """Who is fastest on one problem, by how much, or that it cannot be said."""
     best, _ = reading.fastest(cells)
-    ranked = sorted((row for row in cells if row is not best), key=lambda row: float(row["latency_ms"]))
-    second = ranked[0]
+    second = reading.rival(cells, best)
+    assert second is not None, "a problem that one alone was timed on has no fastest"
     pair = reading.paired(second, best)
-    doubt = ", flagged unstable" if "unstable" in (best["flags"] or "") else ""
+    doubt = ", flagged unstable" if "unstable" in best["flag_names"] else ""
     where, both = f"head_dim {best['width']}", f"{best['implementation']} and {second['implementation']}"
-    interval = f"[{significant(best['latency_lo_ms'])}, {significant(best['latency_hi_ms'])}]"
+    interval = f"[{significant(best['latency_lo_ms'])}, {significant(best['latency_hi_ms'])}] ms"
     scope = "within run" if best["processes"] == 1 else f"across {best['processes']} processes"
     time = f"{format_ms(best['latency_ms'])} {interval} {scope}{doubt}"
     if pair is not None and (pair.lo <= 1 or pair.verdict in ("UNCHANGED", "UNCLEAR")):
@@ -62,10 +62,11 @@ def _fastest_of(reading: Reading, cells: Sequence[Row]) -> str:
             said = f"which of {both} is faster by more than {MARGIN:.0%} is UNCLEAR"
         return f"{where}, {said} ({best['implementation']} {time}; ratio {_told(pair)})"
     versus = f"{_ratio(pair, second, best)} the speed of the next, {second['implementation']}"
-    naive = next((row for row in ranked[1:] if row["implementation"] == NAIVE), None)
-    if naive is not None:
+    naive = next((row for row in cells if row["implementation"] == NAIVE), None)
+    if naive is not None and naive not in (best, second):
         versus += f", and {_ratio(reading.paired(naive, best), naive, best)} that of {NAIVE}"
-    return f"{where}, {best['implementation']} is fastest: {time}, {versus}"
+    leads = "is fastest" if pair is not None else "has the least time, and no round timed both"
+    return f"{where}, {best['implementation']} {leads}: {time}, {versus}"
 
 
 def _ratio(pair: PairedRatio | None, slow: Row, fast: Row) -> str:

@@ -12,7 +12,6 @@ from bench.metrics import Row
 from bench.plots import Reading
 from bench.report import compare, leaderboard, overview
 from bench.report.cells import reasons
-from bench.report.finding import flag_names
 from bench.report.findings import FAILED
 from bench.report.speed import Against, against_fastest
 from bench.standings import CAUTION
@@ -143,7 +142,7 @@ def _cells(reading: Reading) -> Iterator[str]:
 
 def _cell(row: Row, against: Against | None) -> list[str]:
     low, high = row["latency_lo_ms"], row["latency_hi_ms"]
-    flags = "".join(f", {name}" for name in flag_names(row))
+    flags = "".join(f", {name}" for name in row["flag_names"])
     versus = "-"
     if against is not None:
         pair, best = against

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from bench.memory_law import NAIVE
 from bench.metrics import Row
 from bench.plots import Reading, grouped
+from bench.record import Agreement
 from bench.report.finding import FAMILY, Finding, Tone, length_of, main_family
 from bench.scaling import TimeFit
 from bench.units import format_bytes, significant
@@ -24,7 +25,8 @@ def memory_saved(reading: Reading) -> Iterator[Finding]:
     said = []
     for row in sorted((row for row in cells if row is not naive), key=lambda row: row["peak_bytes"]):
         ratio = naive["peak_bytes"] / row["peak_bytes"]
-        how = f"{significant(ratio)}x less" if ratio > 1 else f"{significant(1 / ratio)}x as much"
+        less = ratio > 1 and significant(ratio) != "1.00"
+        how = f"{significant(ratio)}x less" if less else f"{significant(1 / ratio)}x as much"
         said.append(f"{row['implementation']} {format_bytes(row['peak_bytes'])} ({how})")
     yield Finding(
         f"Peak memory at {length_of(naive)}, mask {naive['mask']}, head_dim {naive['width']}: {NAIVE} "
@@ -94,19 +96,33 @@ def laws(reading: Reading) -> Iterator[Finding]:
         yield Finding(f"Predicted peak bytes differ from the measured ones, at worst by: {names}.")
 
 
-def worst_error(rows: Sequence[Row]) -> Iterator[Finding]:
-    """The judged cell whose error is the largest share of its limit."""
-    right = [row for row in rows if row["status"] in ("ok", "verified") and row["out_max_abs"] is not None]
-    judged = [row for row in right if row["out_limit"]]
+def worst_error(reading: Reading) -> Iterator[Finding]:
+    """The cell judged correct whose error, of any tensor, is the largest share of its limit."""
+    judged = []
+    for row in reading.rows:
+        agreement = reading.record(row).agreement
+        if agreement is not None and row["status"] in ("ok", "verified"):
+            share, tensor = largest_share(agreement)
+            if share is not None:
+                judged.append((share, tensor, agreement.tensors[tensor], row))
     if not judged:
         return
-    worst = max(judged, key=lambda row: row["out_max_abs"] / row["out_limit"])
-    share = worst["out_max_abs"] / worst["out_limit"]
+    share, tensor, error, worst = max(judged, key=lambda one: one[0])
     yield Finding(
         f"Of {len(judged)} cells judged correct, the one nearest to its limit is {worst['implementation']} "
-        f"in {worst['dtype']} on {worst['problem']}: largest error {worst['out_max_abs']:.2g}, {share:.0%} "
-        f"of the limit {worst['out_limit']:.2g}."
+        f"in {worst['dtype']} on {worst['problem']}: largest error of {tensor} {error.max_abs:.2g}, {share:.0%} "
+        f"of the limit {error.limit:.2g}."
     )
+
+
+def largest_share(agreement: Agreement) -> tuple[float | None, str]:
+    """The largest error over its limit among the tensors, and the tensor; None if none has both."""
+    shares = [
+        (error.max_abs / error.limit, name)
+        for name, error in agreement.tensors.items()
+        if error.max_abs is not None and error.limit
+    ]
+    return max(shares, default=(None, "out"))
 
 
 def _most_common_reason(fits: Sequence[TimeFit]) -> str:

@@ -16,19 +16,23 @@ def vega_script() -> str:
     """
     import vl_convert
 
-    kept = _folder() / f"vega-{version('vl-convert-python')}.js"
-    try:
+    folder = _folder()
+    kept = None if folder is None else folder / f"vega-{version('vl-convert-python')}.js"
+    if kept is not None and kept.is_file():
         return kept.read_text(encoding="utf-8")
-    except OSError:
-        pass
     text = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     text = text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    _keep(kept, text)
+    if kept is not None:
+        _keep(kept, text)
     return text
 
 
-def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "attention-bench"
+def _folder() -> Path | None:
+    """That of the user; None for a user without a home."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "attention-bench"
+    except RuntimeError:
+        return None
 
 
 def _keep(path: Path, text: str) -> None:

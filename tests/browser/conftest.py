@@ -54,7 +54,11 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture
 def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens a page; whatever it asks of the network or complains about fails the test at its end."""
+    """Opens a page; whatever it asks of the network or complains about fails the test at its end.
+
+    Playwright's waiting for functions needs ``eval``, which the page's security policy forbids: pages are opened
+    without the policy, unless a test says ``bypass_csp=False``.
+    """
     contexts, complaints, asked = [], list[str](), list[str]()
 
     def said(message: ConsoleMessage) -> None:
@@ -63,7 +67,15 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
 
     def page(path: Path, *, fragment: str = "", **options: Any) -> Page:
         context = browser.new_context(
-            **({"offline": True, "color_scheme": "light", "viewport": {"width": 1280, "height": 900}} | options)
+            **(
+                {
+                    "offline": True,
+                    "color_scheme": "light",
+                    "viewport": {"width": 1280, "height": 900},
+                    "bypass_csp": True,
+                }
+                | options
+            )
         )
         context.set_default_timeout(SECONDS * 1000)
         contexts.append(context)
@@ -72,7 +84,7 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
         shown.on("pageerror", lambda error: complaints.append(str(error)))
         shown.on("request", lambda request: asked.append(request.url))
         shown.goto(f"{path.as_uri()}{fragment}")
-        shown.wait_for_function("document.documentElement.dataset.drawn === 'all'")
+        shown.locator("html[data-drawn=all]").wait_for(state="attached")
         return shown
 
     yield page

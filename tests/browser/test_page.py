@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import planted
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from bench.analysis import latency_summary
 from bench.plots import Reading
@@ -63,6 +64,29 @@ def test_nothing_is_asked_of_a_network_and_nothing_complains(opened: Opened, def
     page = opened(default_page)  # the fixture looks at requests and at the console
     assert page.locator("figure.chart .plot svg").count() == len(LINES) + 2
     assert page.locator("#broken").is_hidden()
+
+
+def test_the_page_works_under_its_own_policy_and_runs_nothing_else(opened: Opened, default_page: Path) -> None:
+    page = opened(default_page, bypass_csp=False)  # a script that the policy refuses is a complaint
+    assert page.locator("figure.chart .plot svg").count() == len(LINES) + 2
+    page.locator("#table tbody tr").nth(2).click()
+    page.locator("#record #samples svg").wait_for()
+    text = default_page.read_text(encoding="utf-8")
+    policy = re.findall(r"script-src ([^;]*);", text)
+    assert len(policy) == 1 and re.fullmatch(r"('sha256-[\w+/=]{44}' ?){2}", policy[0])
+
+
+def test_a_script_that_gets_into_the_page_does_not_run(browser: Browser, default_page: Path, tmp_path: Path) -> None:
+    text = default_page.read_text(encoding="utf-8")
+    for tag in ("<img src=x onerror=\"document.title='run'\">", "<script>document.title='run'</script>"):
+        stained = tmp_path / "stained.html"
+        stained.write_text(text.replace("<main>", f"<main>{tag}"), encoding="utf-8")
+        context = browser.new_context(offline=True)
+        page = context.new_page()
+        page.goto(stained.as_uri())
+        page.locator("html[data-drawn=all]").wait_for(state="attached")
+        assert page.title() != "run"
+        context.close()
 
 
 def test_each_chart_draws_the_family_with_the_most_times(opened: Opened, default_page: Path) -> None:
@@ -339,6 +363,109 @@ def test_which_one_answers_with_the_nearest_measured_problem(opened: Opened, def
     assert answer.locator("table").first.locator("tbody tr").count() == 4
     answer.locator("button.record").first.click()
     page.wait_for_function("document.getElementById('record').open")
+
+
+def three_rivals() -> Run:
+    """b is next and clearly slower; c has the larger median and may be as fast."""
+    noise = {"a": 0.0, "b": 0.0, "c": 0.9}
+    times = {"a": 1.0, "b": 1.1, "c": 1.2}
+    return planted.run(
+        [planted.record(name, 256, ms, noise=noise[name], processes=6, rounds=5) for name, ms in times.items()]
+    )
+
+
+def test_which_one_and_the_heat_map_name_who_may_be_as_fast(opened: Opened, build: Callable[..., Path]) -> None:
+    page = opened(build("rivals", three_rivals()))
+    page.locator("#problem button").click()
+    assert "Which of a and c is faster by more than 3% is UNCLEAR: a 1.00 ms" in page.locator("#answer").inner_text()
+    (tile,) = rows_of(page, "heat_map")
+    assert (tile["who"], tile["clear"]) == ("a or c", False)
+
+
+def test_which_one_says_the_same_and_names_the_run(opened: Opened, build: Callable[..., Path]) -> None:
+    def run(name: str, **env: Any) -> Run:
+        cells = [planted.record(n, 256, ms, noise=0.001, processes=6) for n, ms in (("a", 1.0), ("b", 1.01))]
+        odd = [planted.record(n, 256, ms, noise=0, distribution="outlier") for n, ms in (("a", 9.0), ("b", 1.0))]
+        return planted.run([*cells, *odd], run_id=name, **env)
+
+    page = opened(build("same", run("first"), run("second", cores=64)))
+    form = page.locator("#problem")
+    form.locator("[name=seqlen_q]").fill("256")
+    form.locator("[name=seqlen_k]").fill("256")
+    form.get_by_role("button").click()
+    answer = page.locator("#answer").inner_text()
+    assert answer.startswith("Measured: B1-H4-T256-d64-float32-fwd-full\n")  # the usual inputs, not the outliers
+    assert "a and b are the SAME within 3%: a 1.00 ms [" in answer
+    assert "Run second, planted-host, warm allocator, cores 64." in answer
+    assert "There is no ready call for a" in answer
+
+
+def test_a_sentence_says_when_it_speaks_of_more_than_is_shown(opened: Opened, default_page: Path) -> None:
+    page = opened(default_page)
+    said = page.locator("#chart-latency .said")
+    whole = said.inner_text()
+    assert whole.startswith("Clearly fastest of 66 problems")
+    choose(page, "panel-mask", "causal")
+    assert said.inner_text() == f"Speaks of all head widths and masks here. {whole}"
+    page.locator("#chart-tflops .choice").select_option(label="TFLOP/s, dense")
+    settled(page)
+    assert page.locator("#chart-tflops .said").inner_text().startswith("Speaks of TFLOP/s, exact pairs, of all head")
+
+
+def test_a_band_that_reaches_zero_is_said_and_not_called_exact(opened: Opened, build: Callable[..., Path]) -> None:
+    zero = planted.record("a", 128, measured={"samples_ns": (0, 9, 9, 9, 9, 9, 9), "processes": (0,) * 7})
+    page = opened(build("reaches", planted.run([zero, planted.record("a", 256)])))
+    said = {row["x"]: row["said"] for row in rows_of(page, "latency")}
+    assert said[128] == "not drawn: the latency's is [0, 9.00e-06] ms" and said[256].startswith("[")
+    assert {row["said"] for row in rows_of(page, "memory")} == {"exact"}
+    assert {row["said"] for row in rows_of(page, "error")} == {"one number"}
+
+
+def test_two_runs_of_parts_of_a_problem_do_not_make_one_of_them_alone(
+    opened: Opened, build: Callable[..., Path]
+) -> None:
+    first = planted.run([planted.record(n, 256, ms, noise=0) for n, ms in (("a", 1.0), ("b", 2.0))], run_id="1")
+    second = planted.run([planted.record("c", 256, 9.0)], run_id="2")
+    page = opened(build("parts", first, second))
+    assert [row["label"] for row in rows_of(page, "heat_map")] == ["a\n2.00x"]
+
+
+def test_a_roof_of_another_run_does_not_hide_the_points(opened: Opened, build: Callable[..., Path]) -> None:
+    first = planted.run([planted.record("a", 256)], run_id="1")
+    second = planted.run([planted.record("a", 512)], run_id="2", header={"ceilings": None})
+    page = opened(build("roofs", first, second))
+    points = {row["x"] for row in rows_of(page, "roofline") if "roof" not in row}
+    assert len(points) == 2 and page.locator("#chart-roofline .undrawn").is_hidden()
+
+
+def test_an_impossible_tile_says_what_its_flag_says(opened: Opened, build: Callable[..., Path]) -> None:
+    magic = planted.record("a", 256, 1e-6, flags=[("impossible", "beats the ceiling")])
+    page = opened(build("magic", planted.run([magic, planted.record("b", 512)])))
+    tile = next(row for row in rows_of(page, "heat_map") if row["x"] == 256)
+    assert (tile["label"], tile["said"]) == ("impossible", "impossible, beats the ceiling")
+
+
+def test_blocks_on_their_own_are_in_the_record(opened: Opened, build: Callable[..., Path]) -> None:
+    run = planted.run([planted.record("a", 256, measured={"isolated_ns": (100, 90, 120)})])
+    dialog = opens(opened(build("alone", run)), 0)
+    assert "3 blocks on their own" in dialog.inner_text()
+    assert dialog.locator("pre.raw").last.text_content() == "100, 90, 120"
+
+
+def test_the_table_of_changes_sorts_by_numbers(opened: Opened, build: Callable[..., Path]) -> None:
+    lengths = {64: 1.02, 128: 1.1, 256: 12.0, 512: 2.5}
+    runs = [
+        planted.run(
+            [planted.record("a", n, ratio**which, noise=0.001, processes=6) for n, ratio in lengths.items()],
+            run_id=name,
+        )
+        for which, name in enumerate(("old", "new"))
+    ]
+    page = opened(build("changes", *runs))
+    page.locator("#compare details").evaluate_all("all => all.forEach((one) => { one.open = true; })")
+    table = page.locator("#compare table.sortable").first
+    table.locator("thead button", has_text="time").click()
+    assert table.locator("tbody tr td:nth-child(3)").all_inner_texts() == ["1.10x", "2.50x", "12.0x"]
 
 
 def test_which_one_does_not_decide_what_the_samples_do_not(opened: Opened, build: Callable[..., Path]) -> None:

@@ -8,6 +8,7 @@ const SHORT = {
   out_of_memory: "no memory", timeout: "time-out", crashed: "crashed", error: "error", ok: "impossible",
 };
 const MAX_NUMBERS = 300;
+const EMBED = { renderer: "svg", actions: false, tooltip: { theme: "page" }, ast: true }; // ast: no text becomes code
 
 class Charts {
   constructor(data, open) {
@@ -108,8 +109,7 @@ class Charts {
     } else specification.width = { step: rows.step };
     chart.view?.finalize();
     const place = chart.part(".plot");
-    const options = { renderer: "svg", actions: false, tooltip: { theme: "page" } };
-    chart.view = (await vegaEmbed(place, specification, options)).view;
+    chart.view = (await vegaEmbed(place, specification, EMBED)).view;
     await chart.view.signal("chosen", this.families.chosen).runAsync();
     const wide = place.scrollWidth > place.clientWidth; // then it scrolls, and the keyboard has to reach it
     for (const [name, value] of Object.entries({ tabindex: 0, role: "group", "aria-label": chart.part("h3").textContent })) {
@@ -179,12 +179,14 @@ class Charts {
     const [lo, hi, middle] = ["latency_lo_ms", "latency_hi_ms", "latency_ms"].map((name) => data.column(name)[i]);
     const row = { i, implementation: data.column("implementation")[i], panel: panel.title, order: panel.order,
       x: data.field("seqlen_k", i), y,
-      length: String(data.field("seqlen_k", i)), value: this.said(y, choice.key), said: "exact" };
-    if (choice.band && lo > 0) {
+      length: String(data.field("seqlen_k", i)), value: this.said(y, choice.key), said: "one number" };
+    if (EXACT.has(choice.key)) row.said = "exact";
+    else if (choice.band && lo > 0) {
       const rate = RATES.has(choice.key);
       Object.assign(row, rate ? { lo: (y * middle) / hi, hi: (y * middle) / lo } : { lo, hi });
       row.said = `[${this.said(row.lo, choice.key)}, ${this.said(row.hi, choice.key)}]`;
-    } else if (choice.key.startsWith("latency")) row.said = "another clock";
+    } else if (choice.band) row.said = `not drawn: the latency's is ${data.interval(i)} ms`;
+    else if (choice.key.startsWith("latency")) row.said = "another clock";
     return row;
   }
 
@@ -201,19 +203,21 @@ class Charts {
     const found = this.lines(chart, panels);
     for (const row of found.drawn) {
       row.x = data.column("flop_per_byte")[row.i];
-      row.said = `${shown(data.column("roof_fraction")[row.i] ?? "no", "percent")} of its roof`;
+      const share = data.column("roof_fraction")[row.i];
+      row.said = share === null ? "no roof was measured in its run" : `${shown(share, "percent")} of its roof`;
     }
-    found.drawn = found.drawn.filter((row) => row.x > 0);
-    const intensities = found.drawn.map((row) => row.x);
-    const last = Math.max(...found.drawn.map((row) => data.column("run")[row.i]), -1);
-    const ceilings = last < 0 ? null : data.runs[last].ceilings;
     const dtype = found.drawn.length ? data.field("dtype", found.drawn[0].i) : "";
-    const peak = ceilings?.flop_per_s[dtype];
-    if (!peak) {
-      const why = "this run measured no ceiling in its dtype";
-      found.undrawn.push(...found.drawn.map((row) => ({ i: row.i, panel: row.panel, why })));
-      return { ...found, drawn: [] };
-    }
+    const measured = found.drawn.map((row) => data.column("run")[row.i]).filter((run) => data.runs[run].ceilings?.flop_per_s[dtype]);
+    const ceilings = measured.length ? data.runs[Math.max(...measured)].ceilings : null;
+    const why = (row) => {
+      if (!ceilings) return "this run measured no ceiling in its dtype";
+      return row.x > 0 ? "" : "how many bytes it needs is not known";
+    };
+    found.undrawn.push(...found.drawn.filter(why).map((row) => ({ i: row.i, panel: row.panel, why: why(row) })));
+    found.drawn = found.drawn.filter((row) => !why(row));
+    if (!found.drawn.length) return found;
+    const intensities = found.drawn.map((row) => row.x);
+    const peak = ceilings.flop_per_s[dtype];
     const memory = ceilings.memory_bytes_per_s ?? ceilings.bytes_per_s;
     const [low, high] = [Math.min(...intensities, peak / memory / 4) / 1.15, Math.max(...intensities, (peak / memory) * 4) * 1.15];
     const bent = (rate) => [low, peak / rate, high].map((x) => [x, Math.min(peak, x * rate) / 1e12]);
@@ -243,14 +247,26 @@ class Charts {
       }
       for (const [x, cells] of [...byLength].sort((a, b) => a[0] - b[0])) {
         const places = cells.map((i) => data.fastestOf.get(data.problemOf(i))).filter((place) => place !== undefined);
-        drawn.push(places.length ? this.won(panel, x, places.at(-1)) : this.empty(panel, x, cells));
+        drawn.push(places.length ? this.won(panel, x, this.fullest(places)) : this.empty(panel, x, cells));
         for (const i of cells.filter((one) => !data.column("sound")[one])) {
-          undrawn.push({ i, panel: panel.title, why: `${SHORT[data.column("status")[i]]}: ${data.column("reason")[i]
-            ?? data.column("flags")[i].map(([name, reason]) => `${name}, ${reason}`).join("; ")}` });
+          undrawn.push({ i, panel: panel.title, why: `${SHORT[data.column("status")[i]]}: ${this.why(i)}` });
         }
       }
     }
     return { drawn, undrawn };
+  }
+
+  /** Several runs may have timed parts of a problem, and times of two runs are not paired: the one with the most counts. */
+  fullest(places) {
+    const { data } = this;
+    const timed = (place) => data.ofProblem.get(data.problemOf(data.best("best")[place])).filter((i) => data.column("sound")[i]).length;
+    return places.reduce((a, b) => (timed(b) >= timed(a) ? b : a));
+  }
+
+  /** Why a cell has no time that can be believed. */
+  why(i) {
+    const { data } = this;
+    return data.column("reason")[i] ?? data.column("flags")[i].map(([name, reason]) => `${name}, ${reason}`).join("; ");
   }
 
   won(panel, x, place) {
@@ -268,7 +284,7 @@ class Charts {
   empty(panel, x, cells) {
     const { data } = this;
     const statuses = [...new Set(cells.map((i) => SHORT[data.column("status")[i]]))];
-    const reasons = [...new Set(cells.map((i) => data.column("reason")[i]).filter(Boolean))];
+    const reasons = [...new Set(cells.map((i) => this.why(i)).filter(Boolean))];
     return { i: cells[0], panel: panel.title, order: panel.order, x, implementation: null, clear: true, label: statuses.slice(0, 2).join("\n"),
       ink: "var(--fg)", who: "nobody", value: "-", said: reasons.join("; ") };
   }
@@ -277,7 +293,11 @@ class Charts {
     const { data, families } = this;
     const sentences = data.families.sentences[chart.name];
     chart.part(".family").textContent = families.subject;
-    chart.part(".said").textContent = unpacked(sentences)[families.now];
+    const whole = !families.width && !families.mask && rows.count <= rows.panels;
+    const [first] = this.choices[chart.name] ?? [];
+    const scope = [first && chart.choice.key !== first.key ? `of ${first.title}` : "",
+      whole ? "" : "of all head widths and masks here"].filter(Boolean).join(", ");
+    chart.part(".said").textContent = `${scope ? `Speaks ${scope}. ` : ""}${unpacked(sentences)[families.now]}`;
     const note = chart.part(".panels");
     note.hidden = rows.count <= rows.panels;
     note.textContent = `${rows.panels} of ${rows.count} panels are shown; choose a mask or a head width for the others.`;
@@ -286,7 +306,8 @@ class Charts {
     const cells = rows.undrawn.length === 1 ? "cell is" : "cells are";
     undrawn.querySelector("summary").textContent = `${rows.undrawn.length} ${cells} not drawn here, with the reason`;
     undrawn.querySelector("ul").replaceChildren(...rows.undrawn.slice(0, MAX_NUMBERS).map(({ i, panel, why }) => element("li",
-      {}, this.button(i), ` ${panel}, length ${data.field("seqlen_k", i)}: ${why}`)));
+      {}, this.button(i), ` ${panel}, length ${data.field("seqlen_k", i)}: ${why}`)),
+    ...(rows.undrawn.length > MAX_NUMBERS ? [element("li", {}, `and ${rows.undrawn.length - MAX_NUMBERS} more, which the table of cells has`)] : []));
     chart.part(".plot").hidden = !rows.drawn.length;
     chart.rows = rows.drawn;
     this.numbers(chart);
@@ -304,7 +325,8 @@ class Charts {
     const points = chart.rows.filter((row) => row.i !== undefined);
     const rows = points.slice(0, MAX_NUMBERS).map((row) => [this.button(row.i), row.panel, String(row.length ?? row.x),
       row.value, row.said]);
-    const heads = ["implementation", "panel", "length", "value", chart.name === "heat_map" ? "against the next" : "interval"];
+    const last = { heat_map: "against the next", roofline: "share" }[chart.name] ?? "interval";
+    const heads = ["implementation", "panel", "length", "value", last];
     const left = points.length > MAX_NUMBERS ? element("p", {}, `${points.length - MAX_NUMBERS} more are in the table of cells.`) : null;
     const made = tableOf(heads, rows, `Numbers: ${chart.part("h3").textContent}`);
     details.replaceChildren(details.querySelector("summary"), made, ...(left ? [left] : []));

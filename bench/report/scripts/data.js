@@ -78,8 +78,9 @@ class Dataset {
 
   command(i) {
     const run = this.runs[this.column("run")[i]];
-    const problem = this.problems.quoted[this.column("problem")[i]];
-    return `${run.command} -i ${this.quoted[this.column("implementation")[i]]} -p ${problem}`;
+    const problem = this.column("problem")[i];
+    const chosen = run.selects ? `-p ${this.problems.quoted[problem]}` : this.problems.described[problem];
+    return `${run.command} -i ${this.quoted[this.column("implementation")[i]]} ${chosen}`;
   }
 
   /** Samples of cell i in milliseconds per call: raw with the process of each, or quantiles. */
@@ -90,7 +91,7 @@ class Dataset {
       if (!steps) return null;
       this.processes ??= unpacked(this.samples.processes);
       const raw = summed(steps);
-      return { raw, values: raw.map((ns) => ns / scale), processes: this.processes[i] };
+      return { raw, values: raw.map((ns) => ns / scale), processes: this.processes[i], alone: summed(this.samples.isolated_ns[i]) };
     }
     const steps = this.samples.quantiles[i];
     if (!steps) return null;

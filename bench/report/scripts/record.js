@@ -63,6 +63,8 @@ class RecordDialog {
     if (!found) return [];
     const list = found.raw ? [element("details", {}, element("summary", {}, `All ${found.raw.length} samples, in nanoseconds per block of ${
       this.data.column("calls_per_sample")[i]} ${this.data.column("calls_per_sample")[i] === 1 ? "call" : "calls"}`), element("pre", { class: "raw", tabindex: 0 }, found.raw.join(", ")))] : [];
+    if (found.alone?.length) list.push(element("details", {}, element("summary", {}, `${found.alone.length} blocks on their own, in nanoseconds`),
+      element("pre", { class: "raw", tabindex: 0 }, found.alone.join(", "))));
     return [element("h3", {}, "Samples"), element("div", { id: "samples", class: "plot" }), ...list];
   }
 
@@ -81,8 +83,7 @@ class RecordDialog {
     const specification = structuredClone(this.specifications[raw ? "samples" : "quantiles"]);
     specification.datasets = { cells: [...rows, { y, lo, hi }] };
     specification.width = Math.min(620, this.dialog.clientWidth - 180);
-    const options = { renderer: "svg", actions: false, tooltip: { theme: "page" } };
-    this.view = (await vegaEmbed("#samples", specification, options)).view;
+    this.view = (await vegaEmbed("#samples", specification, EMBED)).view;
   }
 
   agreement(i) {

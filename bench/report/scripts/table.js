@@ -22,11 +22,10 @@ class CellsTable {
 
   sort(place, down) {
     const { data } = this;
-    const text = data.heads[place].kind === "text";
     const numbers = data.table[place].number ? data.columnNumber(place) : null;
     const values = numbers ?? data.columnText(place);
     this.order.sort((a, b) => ordered(values[a], values[b], down) || a - b);
-    this.refresh(STEP, text);
+    this.refresh(STEP);
   }
 
   get texts() {

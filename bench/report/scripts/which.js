@@ -27,7 +27,7 @@ class Which {
     const { data } = this;
     const asked = Object.fromEntries([...SIZES, ...KINDS].map((name) => [name, this.form.elements[name].value]));
     const near = data.best("best").map((i, place) => ({ i, place, away: this.distance(asked, i) }))
-      .sort((a, b) => a.away - b.away || b.i - a.i).slice(0, 3);
+      .sort((a, b) => a.away - b.away || this.special(a.i) - this.special(b.i) || b.i - a.i).slice(0, 3);
     if (!near.length) {
       this.answer.replaceChildren(element("p", {}, "Nothing was timed in these runs, so there is no answer."));
       return;
@@ -43,6 +43,13 @@ class Which {
     return sizes.reduce((sum, one) => sum + one, OTHER_KIND * kinds);
   }
 
+  /** In how many ways that the form does not ask for a problem is not the usual one. */
+  special(i) {
+    const field = (name) => this.data.field(name, i);
+    return [field("head_dim_v") !== field("head_dim"), field("scale") !== null, field("distribution") !== "normal",
+      field("seed") !== 0].filter(Boolean).length;
+  }
+
   told(asked, { i, place }, heading = "h3") {
     const { data } = this;
     const other = [...SIZES, ...KINDS].filter((name) => String(data.field(name, i)) !== asked[name])
@@ -53,6 +60,7 @@ class Which {
     const parts = [element(heading, {}, title)];
     if (other.length) parts.push(element("p", { class: kinds ? "note" : null }, `It has ${other.join(", ")}.`));
     parts.push(element("p", { class: "answer" }, this.sentence(i, place)));
+    if (data.runs.length > 1) parts.push(element("p", {}, `Run ${data.runs[data.column("run")[i]].id}, ${this.machine(i)}.`));
     const cells = [...data.ofProblem.get(data.problemOf(i))];
     const [latency, against] = [data.titled.latency, data.titled["against fastest"]];
     const time = (cell) => (data.column("sound")[cell] ? data.column("latency_ms")[cell] : null);
@@ -63,9 +71,16 @@ class Which {
       data.text(cell, data.titled.peak), data.text(cell, data.titled.error),
     ]), "Everything measured on this problem"));
     const call = data.best("call")[place];
-    if (call) parts.push(element("p", {}, "The call:"), copyable(call, "the call"));
+    const name = data.column("implementation")[i];
+    if (call) parts.push(element("p", {}, `The call of ${name}:`), copyable(call, "the call"));
+    else parts.push(element("p", {}, `There is no ready call for ${name}; attention-bench list implementations says what it is.`));
     parts.push(element("p", {}, "Measure it again:"), copyable(data.command(i), "the command"));
     return parts;
+  }
+
+  machine(i) {
+    const { keys, values } = this.data.families;
+    return values[this.data.column("family")[i]][keys.indexOf("machine")];
   }
 
   sentence(i, place) {
@@ -74,10 +89,13 @@ class Which {
     const name = data.column("implementation")[i];
     const time = `${data.text(i, data.titled.latency)} ${data.interval(i)}`;
     const scope = Number(data.text(i, data.titled.processes)) > 1 ? "across processes" : "within run";
-    if (next === null) return `Only ${name} was timed: ${time}, ${scope}.`;
+    if (next === null) return `Only ${name} has a time that can be believed: ${time} ms, ${scope}.`;
     const rival = data.column("implementation")[next];
     const ratio = said ? `${rival} takes ${said} of its time` : `no round timed ${rival} with it`;
-    if (clear && verdict !== "UNCLEAR" && verdict !== "UNCHANGED") return `${name} is fastest: ${time}, ${scope}; ${ratio}.`;
-    return `${name} and ${rival} cannot be told apart: ${name} ${time}, ${scope}; ${ratio}.`;
+    const both = `${name} and ${rival}`;
+    const words = { UNCHANGED: `${both} are the SAME within ${this.data.margin}`,
+      UNCLEAR: `Which of ${both} is faster by more than ${this.data.margin} is UNCLEAR` }[verdict];
+    const found = words ?? (clear ? `${name} is fastest` : `${both} cannot be told apart`);
+    return `${found}: ${clear && !words ? "" : `${name} `}${time} ms, ${scope}; ${ratio}.`;
   }
 }

@@ -47,6 +47,9 @@ def test_single_processes_are_said_to_give_no_verdict() -> None:
     found = compared(planted.run(cells(1, a=1.0), run_id="old"), planted.run(cells(1, a=2.0), run_id="new"))
     (pair,) = found["pairs"]
     assert pair["shown"][0]["texts"][6] == "no verdict"
+    texts, sorts = pair["shown"][0]["texts"], pair["shown"][0]["sorts"]
+    assert len(texts) == len(sorts)
+    assert abs(sorts[2] - float(texts[2][:-1])) < 0.01 and abs(sorts[5] / float(texts[5]) - 1) < 0.05
     assert "Fewer than 6 processes give no verdict" in pair["said"]
 
 

@@ -98,3 +98,15 @@ def test_without_a_score_the_command_is_named() -> None:
     shown = section(Material.of([planted.run([planted.record()])], NO_NOTEBOOK))
     assert shown is not None and shown["gate"] is None and "verify --mutants" in shown["command"]
     assert section(Material.of([planted.run([planted.record(status="crashed")])], NO_NOTEBOOK)) is None
+
+
+def test_the_cell_that_is_not_finite_is_the_one_shown_even_in_a_gradient() -> None:
+    fine = planted.record("a", 256, judged=planted.agreement(9e-6, limit=1e-5), direction="bwd")
+    judged = planted.agreement(1e-7, limit=1e-5, passed=False)
+    dq = TensorError(max_abs=None, rmse=None, rel_rmse=None, nonfinite=5, limit=1e-5)
+    broken = judged.model_copy(update={"tensors": {"dq": dq}})
+    run = planted.run([fine, planted.record("a", 128, status="incorrect", judged=broken, direction="bwd")])
+    (found,) = worst_errors(Reading([run]))
+    assert (found.nonfinite, found.broken, found.share, found.row["length"]) == (1, True, None, 128)
+    shown = section(Material.of([run], NO_NOTEBOOK))
+    assert shown is not None and shown["errors"][0]["share"] == "not finite"

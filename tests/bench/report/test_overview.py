@@ -49,6 +49,18 @@ def test_wins_on_half_of_the_problems_are_not_most() -> None:
     assert "nobody is clearly fastest on most; clearly fastest are" in text and "a on 1" in text and "b on 1" in text
 
 
+def test_who_wins_most_problems_is_named_even_where_another_leads_the_mean() -> None:
+    (text,) = told(*cells((128, 129, 130, 131), a=(1.1, 1.1, 1.1, 1), b=(1, 1, 1, 9)))
+    assert "clearly fastest are b on 3, a on 1 of 4. Least time in the geometric mean: a; b takes 1.6" in text
+    assert "nobody" not in text
+
+
+def test_problems_that_were_not_paired_are_counted() -> None:
+    unpaired = [planted.record("a", 130, 1.0, noise=0), planted.record("b", 130, 2.0, noise=0, rounds=8)]
+    (text,) = told(*cells((128, 129), a=(1, 1), b=(2, 2)), *unpaired)
+    assert "paired intervals within [2.00, 2.00]; 1 not paired)" in text and "clearly so on 2 of 3" in text
+
+
 def test_one_that_was_timed_on_few_problems_is_named_and_not_ranked() -> None:
     records = cells((128, 136, 144, 152), a=(2, 2, 2, 2), b=(3, 3, 3, 3))
     (text,) = told(*records, planted.record("rare", 128, 0.1, noise=0))
@@ -131,6 +143,10 @@ def test_doubts_are_counted_once_per_cell() -> None:
     assert finding.tone == "bad"
     assert finding.text.startswith("2 of 3 times are flagged as doubtful: 1 unstable, 1 contended, 1 impossible.")
     assert "take part in no comparison" in finding.text
+    assert "Most of all: a (1)." in finding.text
+    odd = planted.record("x, y", 128, flags=[("unstable", "spread; throttled: only a reason")])
+    (row,) = Reading([planted.run([odd])]).rows
+    assert doubts([row]).text.endswith("1 unstable. Most of all: x, y (1).")
     assert doubts(rows[2:]).tone == "good"
     assert doubts([]).text == "Nothing was timed."
 

@@ -160,6 +160,41 @@ def test_the_command_keeps_its_options_and_loses_its_files() -> None:
     ]  # fmt: skip
 
 
+def test_a_list_that_begins_with_a_number_is_scrubbed_as_well() -> None:
+    record = planted.record("a").model_copy(update={"notes": {"tried": [1, f"/srv/{PLACE}/x", None]}})
+    (clean,), _ = redacted([planted.run([record])])
+    assert clean.records[0].notes == {"tried": [1, "PATH", None]}
+
+
+def test_a_user_whose_home_only_a_check_or_evidence_names_is_known_everywhere() -> None:
+    for place in ("check", "evidence"):
+        path = f"/home/{USER}/x"
+        checks = {"needle": CheckResult(passed=True, error=0.0, limit=1.0, detail=path)} if place == "check" else {}
+        run = planted.run(
+            [planted.record("a", judged=planted.agreement(checks=checks), flags=[("unstable", f"by {USER}")])]
+        )
+        if place == "evidence":
+            run = replace(run, evidence=[Evidence(kind="demonstration", name="n", rows=({"k": path},), seconds=0.1)])
+        (clean,), _ = redacted([run])
+        assert clean.records[0].flags[0].reason == "by USER"
+
+
+def test_files_of_an_earlier_report_do_not_stay_beside_a_redacted_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Figures under names that the new page does not use, and raw lines; what is not ours stays."""
+    monkeypatch.setattr("bench.report.samples.MAX_RECORDS", 1)
+    runs = [planted.run([planted.record(name, n) for n in (128, 256) for name in (HOST, "b")], hostname=HOST)]
+    folder = tmp_path / "report"
+    build_in(runs, folder)
+    (folder / "mine.png").write_bytes(b"x")
+    before = {path.name for path in folder.iterdir()}
+    assert any(name.endswith(".jsonl") for name in before) and sum(name.endswith("@2x.png") for name in before) > 1
+    monkeypatch.setattr("bench.report.samples.MAX_RECORDS", 1000)
+    build_in(runs, folder, redact=True, figures=False)
+    assert {path.name for path in folder.iterdir()} == {"index.html", "summary.md", "mine.png"}
+
+
 def test_hosts_stay_apart() -> None:
     runs = [planted.run([planted.record()], run_id=name, hostname=name) for name in ("north", "south", "north")]
     clean, _ = redacted(runs)

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import planted
 import pytest
+from pages import NO_NOTEBOOK
 
 from bench.errors import OutputError
+from bench.report import build_report
 from bench.report.watching import POLL_S, watch
 from bench.results import Run
 
@@ -39,7 +41,8 @@ class Scene:
 
     def sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
-        self.seen.append((self.folder / "index.html").read_text())
+        if self.built:
+            self.seen.append((self.folder / "index.html").read_text())
         line = self.rest.pop(0)
         if line:
             with self.path.open("a") as file:
@@ -49,7 +52,7 @@ class Scene:
 def test_the_report_follows_the_run_to_its_end(tmp_path: Path) -> None:
     scene, told = Scene(tmp_path), []
     page = watch(scene.path, scene.build, scene.folder, told.append, scene.sleep)
-    assert scene.built == [(0, False), (1, False), (2, False), (2, True)]
+    assert scene.built == [(1, False), (2, False), (2, True)]
     assert page == scene.folder / "index.html"
     assert all('http-equiv="refresh"' in text for text in scene.seen)
     assert "refresh" not in page.read_text() and "2 cells" in page.read_text()
@@ -88,4 +91,19 @@ def test_a_torn_last_line_waits_for_its_end(tmp_path: Path) -> None:
             scene.path.write_text("\n".join(lines(planted.run([planted.record()]))) + "\n")
 
     watch(scene.path, scene.build, scene.folder, lambda text: None, tear)
-    assert scene.built == [(0, False), (0, False), (1, True)]
+    assert scene.built == [(1, True)]
+
+
+def test_the_page_itself_can_be_built_from_the_first_cell_on(tmp_path: Path) -> None:
+    """A run under way has no cell at first, and a page of nothing is an error."""
+    scene = Scene(tmp_path)
+
+    def build(run: Run, beside: Path, ended: bool) -> Path:
+        scene.built.append((len(run.records), ended))
+        return build_report([run], beside, NO_NOTEBOOK, figures=ended)
+
+    page = watch(scene.path, build, scene.folder, lambda text: None, scene.sleep)
+    assert scene.built == [(1, False), (2, False), (2, True)]
+    assert "None were drawn for this page" in scene.seen[0] and "None were drawn" not in page.read_text(
+        encoding="utf-8"
+    )
