@@ -1,10 +1,12 @@
 # Every target is one line that calls a tool; `setup` alone has logic. `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types test test-slow test-gpu check-all bench verify claims kernels baseline check report clean
+.PHONY: help setup format lint types test test-slow test-gpu gpu-check check-all bench verify claims kernels baseline check report clean
 
 BIN := .venv/bin
 STAMP := .venv/.stamp
 ARGS ?=
+# Where gpu-check leaves what it found.
+OUT ?= reports/gpu-check
 # Candidates for the virtual environment, tried in this order; PYTHON=/path/to/python names one.
 PYTHON ?= python3.13 python3.12 python3.11 python3
 
@@ -32,6 +34,9 @@ test-slow: $(STAMP) ## Run the slow tests
 
 test-gpu: $(STAMP) ## Run the tests that need a GPU
 	$(BIN)/pytest -m gpu $(ARGS)
+
+gpu-check: ## All that a borrowed GPU is to show, inside six minutes (OUT=folder WHEELS=folder); docs/gpu.md
+	scripts/gpu_check.sh $(OUT)
 
 check-all: lint types test test-slow ## Everything that has to pass before a change lands
 
