@@ -1,12 +1,14 @@
 # Every target is one line that calls a tool; `setup` alone has logic. `make` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup format lint types test test-slow test-browser test-gpu check-all bench verify claims kernels baseline check report clean
+.PHONY: help setup format lint types test test-slow test-browser test-gpu gpu-check check-all bench verify claims kernels baseline check report clean
 
 BIN := .venv/bin
 STAMP := .venv/.stamp
 ARGS ?=
 # Tests may share the cores, since none asserts an absolute time.
 PARALLEL := --numprocesses=auto --maxprocesses=8 --dist=worksteal --benchmark-disable
+# Where gpu-check leaves what it found.
+OUT ?= reports/gpu-check
 # Candidates for the virtual environment, tried in this order; PYTHON=/path/to/python names one.
 PYTHON ?= python3.13 python3.12 python3.11 python3
 
@@ -37,6 +39,9 @@ test-browser: $(STAMP) ## Open reports in chromium, which has to be installed
 
 test-gpu: $(STAMP) ## Run the tests that need a GPU
 	$(BIN)/pytest -m gpu $(ARGS)
+
+gpu-check: ## All that a borrowed GPU is to show, inside six minutes (OUT=folder WHEELS=folder); docs/gpu.md
+	scripts/gpu_check.sh $(OUT)
 
 check-all: lint types test test-slow test-browser ## Everything that has to pass before a change lands
 

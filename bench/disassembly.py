@@ -43,6 +43,22 @@ def disassembled(assembly: Mapping[str, str | bytes]) -> tuple[Code, Resources]:
         return code, nvidia_resources(_told("cuobjdump", "-res-usage", cubin.name), len(code.instructions))
 
 
+def lined(assembly: Mapping[str, str | bytes]) -> str:
+    """A cubin's disassembly with the line of the source before the instructions that come from it.
+
+    Raises:
+        Unavailable: if it is no cubin, or a tool of Triton does not run.
+    """
+    if "cubin" not in assembly:
+        raise Unavailable(
+            "lines of the source must come from a cubin, got a kernel for AMD's GPUs. Name another target."
+        )
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
+        cubin.write(bytes(assembly["cubin"]))  # type: ignore[arg-type]  # Triton gives a cubin as bytes
+        cubin.flush()
+        return _told("nvdisasm", "-c", "-g", cubin.name)
+
+
 def nvidia_resources(text: str, instructions: int) -> Resources:
     """From ``cuobjdump -res-usage``. Spills are in STACK; LOCAL stays 0."""
     return Resources(_number(r"\bREG:(\d+)", text), _number(r"\bSTACK:(\d+)", text), SASS_BYTES * instructions)

@@ -12,7 +12,19 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
-from bench.cli import checking, comparing, exporting, kernels, measuring, proving, reading, tracing, trending
+from bench.cli import (
+    checking,
+    comparing,
+    explaining,
+    exporting,
+    kernels,
+    measuring,
+    profiling,
+    proving,
+    reading,
+    tracing,
+    trending,
+)
 from bench.cli._shared import app, say
 from bench.errors import BenchError, UsageError
 
@@ -20,10 +32,12 @@ __all__ = [
     "app",
     "checking",
     "comparing",
+    "explaining",
     "exporting",
     "kernels",
     "main",
     "measuring",
+    "profiling",
     "proving",
     "reading",
     "tracing",

@@ -13,11 +13,25 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bench.probes import Reading, probes, working_operators
 
 KNOWN_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Change:
+    """One allocation or release on the CPU."""
+
+    time_ns: int
+    """On the profiler's clock."""
+    address: int
+    size_bytes: int
+    """Negative for a release."""
+    within: tuple[str, ...]
+    """Names of the operators and ranges that were running, outermost first."""
 
 
 @probes.register("allocator_events")
@@ -33,29 +47,18 @@ class AllocatorEvents:
         """Addresses of what the last call left alive."""
 
     def read(self, run: Callable[[], object], *, receipt: bool = True, releases: bool = False) -> Reading:
-        from torch.profiler import ProfilerActivity, profile
-
-        gc.collect()  # nothing older may be released meanwhile and lower the sum
-        enabled = gc.isenabled()
-        gc.disable()
-        try:
-            with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
-                result = run()
-        finally:
-            if enabled:
-                gc.enable()
-        found: Any = profiler.profiler.kineto_results
+        found, result = record_events(run)
         older = set(self._left) if releases else set[int]()
         made: dict[int, int] = {}
         change = peak = 0
-        for address, size in _changes(found.experimental_event_tree()):
-            if size > 0:
-                made[address] = size
-            elif made.pop(address, None) is None:
-                if address not in older:
+        for one in changes(found.experimental_event_tree()):
+            if one.size_bytes > 0:
+                made[one.address] = one.size_bytes
+            elif made.pop(one.address, None) is None:
+                if one.address not in older:
                     continue
-                older.discard(address)
-            change += size
+                older.discard(one.address)
+            change += one.size_bytes
             peak = max(peak, change)
         del result
         self._left = frozenset(made)
@@ -78,14 +81,35 @@ class AllocatorEvents:
         return None
 
 
-def _changes(tree: Iterable[Any]) -> list[tuple[int, int]]:
-    """Address and size of each allocation and, negative, of each release on the CPU, in the order of time."""
+def record_events(run: Callable[[], object], **options: Any) -> tuple[Any, object]:
+    """Run once under torch's profiler: its results (private API), and what ``run`` returned.
 
-    def nodes(level: Iterable[Any]) -> Iterator[Any]:
+    Args:
+        run: what is looked at.
+        options: what else the profiler is to record.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    gc.collect()  # nothing older may be released meanwhile and lower the sum
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True, **options) as profiler:
+            result = run()
+    finally:
+        if enabled:
+            gc.enable()
+    return profiler.profiler.kineto_results, result
+
+
+def changes(tree: Iterable[Any]) -> list[Change]:
+    """Every allocation and release on the CPU in a tree of the profiler's events, in the order of time."""
+
+    def nodes(level: Iterable[Any], within: tuple[str, ...]) -> Iterator[Change]:
         for node in level:
-            if node.tag.name == "Allocation" and node.extra_fields.device.type == "cpu":
-                yield node
-            yield from nodes(node.children)
+            found = node.extra_fields
+            if node.tag.name == "Allocation" and found.device.type == "cpu":
+                yield Change(int(node.start_time_ns), int(found.ptr), int(found.alloc_size), within)
+            yield from nodes(node.children, (*within, str(node.name)))
 
-    ordered = sorted(nodes(tree), key=lambda node: int(node.start_time_ns))
-    return [(int(node.extra_fields.ptr), int(node.extra_fields.alloc_size)) for node in ordered]
+    return sorted(nodes(tree, ()), key=lambda change: change.time_ns)

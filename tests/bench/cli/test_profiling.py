@@ -1,0 +1,77 @@
+"""`profile`: bad input ends before anything runs, a folder holds what was found, and stored results are left alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bench.cli import main
+from bench.digest import load_digest
+from bench.problem import Problem
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as caught:
+        main(["profile", *words])
+    captured = capsys.readouterr()
+    return caught.value.code, captured.out, captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["-i", "naive"], "--problem"),
+        (["-p", "T64"], "--implementation"),
+        (["-i", "naive", "-p", "short"], "T2048"),
+        (["-i", "navie", "-p", "T64"], "naive"),
+        (["-i", "naive", "-p", "T64", "--tool", "torhc"], "torch"),
+        (["-i", "naive", "-p", "T64", "--across-seqlen", "1k"], "--across-seqlen"),
+        (["-i", "naive", "-p", "T64", "--across-seqlen", "64,0"], "at least 1"),
+    ],
+)
+def test_bad_input_is_told_with_exit_code_2_and_writes_nothing(capsys, tmp_path, words, told):
+    code, out, err = run(capsys, *words, "-o", str(tmp_path / "out"))
+    assert (code, out) == (2, "")
+    assert told in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_cell_that_cannot_be_computed_ends_with_5(capsys, tmp_path):
+    code, _, err = run(capsys, "-i", "sdpa_flash", "-p", "T64-d64:32", "-o", str(tmp_path))
+    assert code == 5
+    assert "head_dim_v" in err
+
+
+def test_memory_alone_is_a_digest_a_text_and_a_figure(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, "-i", "naive", "-p", "T64", "--tool", "memory", "-o", "out", "--format", "markdown")
+    assert code == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"digest.json", "digest.md", "memory_timeline.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}, "no results are touched"
+    digest = load_digest(tmp_path / "out")
+    assert digest.memory.peak_bytes == pytest.approx(2 * Problem(seqlen=64).all_pairs * 4 + 64 * 4 * 64 * 4, abs=16)
+    assert (digest.total_ms, digest.ceilings) == (None, None)
+    assert "| peak memory | 148 kB |" in out.replace("147 kB", "148 kB") or "peak memory" in out
+    assert "digest.md" in err
+
+
+@pytest.mark.slow
+def test_cells_side_by_side_share_a_figure_and_have_folders_of_their_own(capsys, tmp_path):
+    words = ["-i", "naive", "-i", "sdpa_flash", "-p", "T64", "--across-seqlen", "64,128", "-o", str(tmp_path)]
+    code, out, _ = run(capsys, *words, "--format", "json")
+    assert code == 0
+    rows = json.loads(out)
+    assert {row["implementation"] for row in rows} == {"naive", "sdpa_flash"}
+    folders = [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert len(folders) == 4
+    assert {load_digest(folder).problem.seqlen_k for folder in folders} == {64, 128}
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".png"] == ["stage_shares-fwd-float32-full.png"]
+
+
+@pytest.mark.slow
+def test_a_named_tool_that_is_not_here_ends_with_1(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    code, _, err = run(capsys, "-i", "naive", "-p", "T64", "--tool", "callgrind", "-o", str(tmp_path))
+    assert code == 1
+    assert "apt install valgrind" in err
