@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bench.analysis import PairedRatio, fastest, latency_summary, paired_ratio
-from bench.comparison import sound_measurement
 from bench.digest import Digest
 from bench.explanation._cell import Cell, Refusal, Sentence, Support, interval_text, time_support, undecided
 from bench.record import Measurement, Record
+from bench.standings import sound_measurement
 from bench.units import format_bytes, significant
 
 TOPIC = "the best on this problem"

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from bench.analysis import LatencySummary, latency_summary
-from bench.comparison import sound_measurement
 from bench.digest import Digest
 from bench.header import Ceilings
 from bench.record import Measurement, Record
 from bench.results import Run
+from bench.standings import sound_measurement
 from bench.units import format_ms, significant
 
 WORTHLESS = ("impossible", "clocks_disagree")

@@ -20,12 +20,12 @@ def main(arguments: list[str]) -> None:
 
     call = prepared(read_subject(Path(arguments[0])))
 
-    @nsight.analyze.kernel(metrics=list(METRICS), replay_mode="range", output_prefix=arguments[1], runs=1)
     def collect() -> Any:
         with nsight.annotate(CALL):
             call()
 
-    frame = collect().to_dataframe()
+    analyze = nsight.analyze.kernel(metrics=list(METRICS), replay_mode="range", output_prefix=arguments[1], runs=1)
+    frame = analyze(collect)().to_dataframe()
     rows = json.loads(frame[["Annotation", "Metric", "AvgValue"]].to_json(orient="records"))
     sys.stdout.write(f"{RESULT}{json.dumps(rows)}\n")
 
