@@ -136,7 +136,7 @@ def fit_latencies(medians_ms: Mapping[int, Mapping[int, float]], expected: int =
             reason=f"needs at least {MIN_LENGTHS} lengths, got {len(lengths)}",
         )
     curve = _fit_curve(t, y)
-    intervals = {level: _profile_interval(t, y, curve, level) for level in (0.90, 0.95)}
+    intervals = _profile_intervals(t, y, curve)
     if len(processes) > 1:
         table = np.log([[medians_ms[length][process] for length in lengths] for process in processes])
         intervals = _widen(intervals, resampled_exponents(t, table))
@@ -189,6 +189,12 @@ def _judge(
     return "CONFIRMED", f"the 90 % interval lies within {equal}"
 
 
+LEVELS = (0.90, 0.95)
+"""Of the intervals of the exponent."""
+GRID, FINER, ZOOMS = np.linspace(-14.0, 14.0, 57), np.linspace(-1.0, 1.0, 17), 4
+"""Where the logarithm of r is looked for, how each further grid divides two steps of the one before, and how often."""
+
+
 @dataclass(frozen=True)
 class _Curve:
     """The best ``log t = a + log(r + x**p)``, where ``x = T / Tmax`` and ``r`` is the floor over the power
@@ -229,46 +235,53 @@ def _fit_curve(t: Array, y: Array) -> _Curve:
     return _Curve(exponent, log_ratio, residuals(best.x), math.exp(offset + log_ratio))
 
 
-def _profile_interval(t: Array, y: Array, curve: _Curve, level: float) -> Interval:
-    """Exponents whose best sum of squares is not significantly above the least."""
+def _profile_intervals(t: Array, y: Array, curve: _Curve) -> dict[float, Interval]:
+    """By level: exponents whose best sum of squares is not significantly above the least. All four edges at once."""
     from scipy.special import stdtrit
 
     degrees = len(t) - 3
-    limit = curve.sse * (1 + float(stdtrit(degrees, 0.5 + level / 2)) ** 2 / degrees)
-    edges = []
-    for direction in (-1.0, 1.0):
-        inside, step = curve.exponent, 0.01
-        while abs(inside - curve.exponent) < 4:  # stride out with growing steps, then halve back onto the edge
-            if _profiled_sse(t, y, inside + direction * step) > limit:
-                break
-            inside, step = inside + direction * step, step * 1.5
-        low, high = 0.0, step
-        for _ in range(12):
-            middle = (low + high) / 2
-            if _profiled_sse(t, y, inside + direction * middle) > limit:
-                high = middle
-            else:
-                low = middle
-        edges.append(inside + direction * low)
-    return edges[0], edges[1]
+    limits = [curve.sse * (1 + float(stdtrit(degrees, 0.5 + level / 2)) ** 2 / degrees) for level in LEVELS]
+    limit, direction = np.repeat(limits, 2), np.tile([-1.0, 1.0], len(LEVELS))
+    inside, step = np.full(limit.shape, curve.exponent), np.full(limit.shape, 0.01)
+    striding = np.full(limit.shape, fill_value=True)
+    while striding.any():  # stride out with growing steps, then halve back onto the edge
+        striding &= _profiled_sses(t, y, inside + direction * step) <= limit
+        inside, step = np.where(striding, inside + direction * step, inside), np.where(striding, step * 1.5, step)
+        striding &= np.abs(inside - curve.exponent) < 4
+    low, high = np.zeros(limit.shape), step
+    for _ in range(12):
+        middle = (low + high) / 2
+        beyond = _profiled_sses(t, y, inside + direction * middle) > limit
+        low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
+    edges = (inside + direction * low).reshape(-1, 2).tolist()
+    return {level: (below, above) for level, (below, above) in zip(LEVELS, edges, strict=True)}
 
 
-def _profiled_sse(t: Array, y: Array, exponent: float) -> float:
-    return float((_growth_residuals(t, y, lambda x: x**exponent) ** 2).sum())
+def _profiled_sses(t: Array, y: Array, exponents: Array) -> Array:
+    """What :func:`_growth_residuals` leaves, squared and summed, for each exponent."""
+    shape = t ** exponents[:, None] / t[-1] ** exponents[:, None]
+    least: Array = (centred(y - np.log(shape)) ** 2).sum(axis=-1)
+    grid, rows = np.tile(GRID, (len(exponents), 1)), np.arange(len(exponents))
+    for _ in range(ZOOMS):
+        sums = (centred(y - np.log(np.exp(grid)[:, :, None] + shape[:, None])) ** 2).sum(axis=-1)
+        index = sums.argmin(axis=1)
+        least = np.minimum(least, sums[rows, index])
+        grid = grid[rows, index, None] + FINER * (grid[:, 1:2] - grid[:, :1])
+    return least
 
 
 def _growth_residuals(t: Array, y: Array, growth: Callable[[Array], Array]) -> Array:
     """Residuals of ``log t = a + log(r + growth(T) / growth(Tmax))`` with the best floor ``r >= 0``."""
     shape = growth(t) / growth(t[-1:])
     best, least = centred(y - np.log(shape)), math.inf
-    grid = np.linspace(-14.0, 14.0, 57)
-    for _ in range(4):
+    grid = GRID
+    for _ in range(ZOOMS):
         residuals = centred(y - np.log(np.exp(grid)[:, None] + shape))
         sums = (residuals**2).sum(axis=1)
         index = int(sums.argmin())
         if sums[index] < least:
             best, least = residuals[index], float(sums[index])
-        grid = grid[index] + np.linspace(-1.0, 1.0, 17) * (grid[1] - grid[0])
+        grid = grid[index] + FINER * (grid[1] - grid[0])
     without_floor = centred(y - np.log(shape))
     return without_floor if (without_floor**2).sum() <= least else best
 

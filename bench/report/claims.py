@@ -13,6 +13,10 @@ from bench.report.finding import Finding, Tone
 VERDICTS: tuple[Verdict, ...] = ("REFUTED", "CONFIRMED", "INCONCLUSIVE")
 SHOWN = 8
 """Answers of a claim that are shown at once; more are folded."""
+LISTED = 300
+"""Answers of a claim that are on the page at all, refuted ones first."""
+NAMED = 5
+"""Refuted subjects that the finding names."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Section:
     answers: list[list[str]]
     """Subject, verdict, found, reason, and how many rows it rests on."""
     folded: bool
+    left_out: int
+    """Answers beyond those."""
 
 
 def sections(judged: Sequence[Judged]) -> list[Section]:
@@ -41,9 +47,10 @@ def sections(judged: Sequence[Judged]) -> list[Section]:
             verdict=one.verdict,
             answers=[
                 [answer.subject, answer.verdict, answer.found, answer.reason, str(len(answer.rows))]
-                for answer in sorted(one.answers, key=lambda answer: answer.verdict != "REFUTED")
+                for answer in sorted(one.answers, key=lambda answer: answer.verdict != "REFUTED")[:LISTED]
             ],
             folded=len(one.answers) > SHOWN,
+            left_out=max(0, len(one.answers) - LISTED),
         )
         for one in judged
         if one.heard
@@ -80,7 +87,8 @@ def verdicts(judged: Sequence[Judged]) -> Iterator[Finding]:
         if answer.verdict == "REFUTED"
     ]
     tone: Tone = "bad" if refuted else "good" if counts["CONFIRMED"] else "plain"
-    named = f" Refuted: {'; '.join(refuted)}." if refuted else ""
+    more = f"; and {len(refuted) - NAMED} more" if len(refuted) > NAMED else ""
+    named = f" Refuted: {'; '.join(refuted[:NAMED])}{more}." if refuted else ""
     yield Finding(
         f"Theory: {len(heard)} of {len(judged)} claims could be judged on these rows, in {counts.total()} subjects: "
         f"{said}.{named}",

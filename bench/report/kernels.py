@@ -9,13 +9,15 @@ from pathlib import Path
 from bench.kernel_lock import KernelFacts, present_lock, read_lock
 from bench.kernel_table import NOTES, long_rows, short_rows
 from bench.occupancy import LIMITS
-from bench.report.field import Field, words
+from bench.report.field import Field
 
 COMMAND = "attention-bench kernels"
 """Compiles what this section shows."""
 NO_LOOP = "the kernel has no loop that multiplies"
 NO_MATRIX = "no matrix instruction: products of float32 in full precision use none, and other kernels multiply nothing"
 REASONS = {"matrix": NO_MATRIX, "matrix/exp": f"{NO_MATRIX}; or no exponential beside them", "matrix/load": NO_MATRIX}
+NUMBERS = ("matrix/exp", "matrix/load", "local", "loop")
+"""Columns of numbers that a kernel without a loop has none for."""
 RESOURCES, MEMORY = "Resources and the hottest loop", "Loads, stores and code"
 MEMORY_HEADS = ("configuration", "kernel", "loads", "stores", "loop loads", "loop", "code KB")
 
@@ -86,7 +88,9 @@ def _field(value: object, head: str) -> Field:
     """A cell of the table; a dash has a reason."""
     if isinstance(value, int | float):
         return Field(f"{value:,}" if isinstance(value, int) else f"{value:.4g}", value)
-    return words("" if value is None else str(value), REASONS.get(head, NO_LOOP))
+    if value is None:
+        return Field("-", "", REASONS.get(head, NO_LOOP), number=head in NUMBERS)
+    return Field(str(value), str(value), number=False)
 
 
 def _spills(facts: Sequence[KernelFacts]) -> str:

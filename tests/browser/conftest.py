@@ -66,17 +66,9 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
             complaints.append(message.text)
 
     def page(path: Path, *, fragment: str = "", **options: Any) -> Page:
-        context = browser.new_context(
-            **(
-                {
-                    "offline": True,
-                    "color_scheme": "light",
-                    "viewport": {"width": 1280, "height": 900},
-                    "bypass_csp": True,
-                }
-                | options
-            )
-        )
+        usual: dict[str, Any] = {"offline": True, "color_scheme": "light", "bypass_csp": True}
+        usual["viewport"] = {"width": 1280, "height": 900}
+        context = browser.new_context(**(usual | options))
         context.set_default_timeout(SECONDS * 1000)
         contexts.append(context)
         shown = context.new_page()

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +17,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from bench.analysis import latency_summary
+from bench.evidence import Evidence
 from bench.plots import Reading
 from bench.record import Record, Sampled, TensorError
 from bench.report import repeat_command, samples
@@ -512,6 +514,13 @@ def test_one_point_and_none_at_all_give_a_page(opened: Opened, build: Callable[.
     assert "<b>boom</b>" in page.locator("#chart-latency").inner_text()
     page.locator("#problem button").click()
     assert "Nothing was timed" in page.locator("#answer").inner_text()
+
+
+def test_a_run_of_demonstrations_alone_gives_a_page(opened: Opened, build: Callable[..., Path]) -> None:
+    evidence = Evidence(kind="demonstration", name="n", rows=({"k": "a", "x": 1},), seconds=0.1)
+    page = opened(build("evidence", replace(planted.run([]), evidence=[evidence])))
+    assert page.locator("#broken").is_hidden() and page.locator("#cells").is_hidden()
+    assert page.locator("#claims").is_visible() and not page.locator("figure.chart:visible").count()
 
 
 def test_markup_in_names_shows_literally_everywhere(opened: Opened, build: Callable[..., Path]) -> None:

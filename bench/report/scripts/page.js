@@ -29,6 +29,11 @@ async function start() {
   theme();
   for (const table of document.querySelectorAll("table.sortable")) makeSortable(table);
   const data = await load();
+  if (!data.count) { // claims may rest on demonstrations alone
+    for (const part of document.querySelectorAll("figure.chart, #filters, #which, #cells")) part.hidden = true;
+    document.documentElement.dataset.drawn = "all";
+    return;
+  }
   const record = new RecordDialog(data);
   const charts = new Charts(data, record.open);
   const families = new Families(data);

@@ -9,7 +9,7 @@ from pages import NO_NOTEBOOK, unpacked
 from bench.claims import Answer, Judged, hear
 from bench.plots import Reading
 from bench.record import Record, TensorError
-from bench.report.claims import verdicts
+from bench.report.claims import sections, verdicts
 from bench.report.dataset import dataset
 from bench.report.material import Material
 from bench.report.sentences import for_chart
@@ -91,3 +91,18 @@ def test_claims_are_good_news_only_if_one_is_confirmed(found: str, tone: str) ->
     answer = Answer(subject="s", verdict=found, found="f", reason="r", rows=())  # type: ignore[arg-type]  # a verdict
     (said,) = verdicts([Judged(claim, (answer,), heard=True)])
     assert said.tone == tone and f"1 {found}" in said.text
+
+
+def test_many_refuted_subjects_are_counted_and_those_left_out_are_said() -> None:
+    claim = next(one.claim for one in hear([planted.run([planted.record()])]))
+    kinds = ("CONFIRMED",) * 400 + ("REFUTED",) * 7
+    answers = tuple(
+        Answer(subject=f"s{n}", verdict=found, found="f", reason="r")  # type: ignore[arg-type]  # a verdict
+        for n, found in enumerate(kinds)
+    )
+    judged = [Judged(claim, answers, heard=True)]
+    (said,) = verdicts(judged)
+    assert "7 REFUTED, 400 CONFIRMED" in said.text and said.text.endswith("; and 2 more.")
+    (section,) = sections(judged)
+    assert [answer[1] for answer in section.answers[:8]] == ["REFUTED"] * 7 + ["CONFIRMED"]
+    assert len(section.answers) + section.left_out == 407 and section.left_out == 107
