@@ -112,11 +112,11 @@ def _value(metric: Metric, old: Subject, new: Subject, known: bool, policy: Poli
     if override is not None and override.floor is not None:
         floor = override.floor
     name, change = judge_values(metric, before, after, known=known)
-    numbers = before is not None and after is not None
     if name in ("REGRESSED", "ROSE FROM ZERO", "CHANGED") and abs((after or 0) - (before or 0)) <= floor:
         name = "TOLERATED"
-    finite = numbers and name != "NOT A NUMBER"
-    text = number_text(metric, before, after) if finite and name != "SAME" else f"{after}, was {before}"  # type: ignore[arg-type]
+    text = f"{after}, was {before}"
+    if before is not None and after is not None and name not in ("NOT A NUMBER", "SAME"):
+        text = number_text(metric, before, after)
     return outcome(
         new.key,
         metric.name,

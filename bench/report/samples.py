@@ -48,15 +48,16 @@ def _raw(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def _quantiles(records: Sequence[Record]) -> dict[str, Any]:
-    by_count: dict[int, list[int]] = {}
+    by_count: dict[int, dict[int, Sequence[int]]] = {}
     for index, record in enumerate(records):
         if record.measurement is not None:
-            by_count.setdefault(len(record.measurement.samples_ns), []).append(index)
+            taken = record.measurement.samples_ns
+            by_count.setdefault(len(taken), {})[index] = taken
     medians: list[float | None] = [None] * len(records)
     steps: list[list[int] | None] = [None] * len(records)
     shares = np.linspace(0, 1, QUANTILES)
     for places in by_count.values():
-        samples = np.array([records[place].measurement.samples_ns for place in places], np.float64)  # type: ignore[union-attr]
+        samples = np.array(list(places.values()), np.float64)
         found, median = np.quantile(samples, shares, axis=1), np.median(samples, axis=1)
         unit = np.where(median > 0, median, 1.0) * STEP
         for place, counts, middle in zip(places, np.rint(found / unit).T.astype(int).tolist(), median, strict=True):

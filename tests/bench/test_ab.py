@@ -263,7 +263,10 @@ def test_a_side_that_runs_other_code_than_it_should_is_refused(tmp_path):
 
 @pytest.mark.slow
 def test_a_deliberately_bad_commit_is_caught(tmp_path, monkeypatch):
-    """A copy of this checkout; its second commit computes the scores of naive twice and keeps them."""
+    """A copy of this checkout; its second commit computes the weights of naive nine times and keeps them.
+
+    So often that a busy machine does not hide it: once more is 18 % there, within the noise of six processes.
+    """
     for name in ("bench", "implementations"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
 
@@ -278,7 +281,9 @@ def test_a_deliberately_bad_commit_is_caught(tmp_path, monkeypatch):
     code = path.read_text(encoding="utf-8")
     step = "weights = torch.softmax(scores, dim=-1)"
     assert code.count(step) == 1
-    path.write_text(code.replace(step, f"{step}; kept = torch.softmax(scores, dim=-1)"), encoding="utf-8")
+    path.write_text(
+        code.replace(step, f"{step}; kept = [torch.softmax(scores, dim=-1) for _ in range(8)]"), encoding="utf-8"
+    )
     git("commit", "-qam", "bad")
     (tmp_path / "tiny.toml").write_text('[axes]\nseqlen = 512\nmask = "full"\n')
     command = [
