@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -88,7 +88,7 @@ def build_report(
     if content["samples"]["kind"] != "raw":
         for run, shown in zip(runs, content["runs"], strict=True):
             _write(folder / shown["file"], _lines(run))
-    _write(folder / "index.html", html)
+    _write(folder / "index.html", [html])
     return folder / "index.html"
 
 
@@ -161,15 +161,16 @@ def _texts(material: Material) -> dict[str, Any]:
     }
 
 
-def _lines(run: Run) -> str:
+def _lines(run: Run) -> Iterator[str]:
     """The run as its results file has it; from the run itself, which may have been redacted."""
-    lines = [run.header, *run.records, *run.evidence, *([] if run.end is None else [run.end])]
-    return "".join(f"{line.model_dump_json()}\n" for line in lines)
+    for line in (run.header, *run.records, *run.evidence, *([] if run.end is None else [run.end])):
+        yield f"{line.model_dump_json()}\n"
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, texts: Iterable[str]) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        with path.open("w", encoding="utf-8") as file:
+            file.writelines(texts)
     except OSError as error:
         raise OutputError(
             f"report must be written into a writable folder, got {str(path)!r} ({error.strerror}). Choose "

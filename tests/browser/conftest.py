@@ -54,11 +54,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 @pytest.fixture
 def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Opens a page; whatever it asks of the network or complains about fails the test at its end.
-
-    Playwright's waiting for functions needs ``eval``, which the page's security policy forbids: pages are opened
-    without the policy, unless a test says ``bypass_csp=False``.
-    """
+    """Opens a page; whatever it asks of the network or complains about fails the test at its end."""
     contexts, complaints, asked = [], list[str](), list[str]()
 
     def said(message: ConsoleMessage) -> None:
@@ -66,8 +62,7 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
             complaints.append(message.text)
 
     def page(path: Path, *, fragment: str = "", **options: Any) -> Page:
-        usual: dict[str, Any] = {"offline": True, "color_scheme": "light", "bypass_csp": True}
-        usual["viewport"] = {"width": 1280, "height": 900}
+        usual: dict[str, Any] = {"offline": True, "color_scheme": "light", "viewport": {"width": 1280, "height": 900}}
         context = browser.new_context(**(usual | options))
         context.set_default_timeout(SECONDS * 1000)
         contexts.append(context)

@@ -8,7 +8,7 @@ const SHORT = {
   out_of_memory: "no memory", timeout: "time-out", crashed: "crashed", error: "error", ok: "impossible",
 };
 const MAX_NUMBERS = 300;
-const EMBED = { renderer: "svg", actions: false, tooltip: { theme: "page" }, ast: true }; // ast: no text becomes code
+const EMBED = { renderer: "svg", actions: false, tooltip: { theme: "page" } };
 
 class Charts {
   constructor(data, open) {

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -142,3 +143,14 @@ def test_the_library_is_kept_and_cannot_end_its_script(tmp_path: Any, monkeypatc
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert vega_script() == ""
+
+
+def test_a_user_without_a_home_gets_the_library_and_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: "text")
+    monkeypatch.chdir(tmp_path)
+    assert vega_script() == "text" and not list(tmp_path.iterdir())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import planted
 import pytest
-from pages import NO_NOTEBOOK, unpacked
+from pages import NO_NOTEBOOK, page, unpacked
 
 from bench.claims import Answer, Judged, hear
 from bench.plots import Reading
@@ -106,3 +108,13 @@ def test_many_refuted_subjects_are_counted_and_those_left_out_are_said() -> None
     (section,) = sections(judged)
     assert [answer[1] for answer in section.answers[:8]] == ["REFUTED"] * 7 + ["CONFIRMED"]
     assert len(section.answers) + section.left_out == 407 and section.left_out == 107
+
+
+def test_cells_that_a_later_run_replaces_are_counted(tmp_path: Path) -> None:
+    runs = [
+        planted.run([planted.record("a", n) for n in lengths], run_id=str(n))
+        for n, lengths in ((1, (64, 128)), (2, (64,)))
+    ]
+    said = "1 cell of an earlier run that a later one on such a machine holds again is not shown"
+    assert said in page(runs, tmp_path / "two", figures=False).words
+    assert "holds again" not in page(runs[:1], tmp_path / "one", figures=False).words
