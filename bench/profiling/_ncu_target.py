@@ -20,11 +20,13 @@ def main(arguments: list[str]) -> None:
 
     call = prepared(read_subject(Path(arguments[0])))
 
-    @nsight.analyze.kernel(metrics=list(METRICS), replay_mode="range", output_prefix=arguments[1], runs=1)
-    def collect() -> Any:
+    def body() -> None:
         with nsight.annotate(CALL):
             call()
 
+    collect = nsight.analyze.kernel(metrics=list(METRICS), replay_mode="range", output_prefix=arguments[1], runs=1)(
+        body
+    )
     frame = collect().to_dataframe()
     rows = json.loads(frame[["Annotation", "Metric", "AvgValue"]].to_json(orient="records"))
     sys.stdout.write(f"{RESULT}{json.dumps(rows)}\n")
