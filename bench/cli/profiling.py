@@ -32,9 +32,9 @@ def profile(
 ) -> int:
     """Where the time and the memory of a cell go: stages of the theory, allocations by tensor, kernels.
 
-    Writes digest.md and digest.json, the native file of each tool and how to open it, and figures, and shows the
-    stages on stdout, or kernels where there are no stages. A profiler slows what it looks at, so nothing here enters
-    stored results. Exit code 1 if a tool that was named gives nothing, 5 if the cell cannot be computed here.
+    Writes digest.md and digest.json, the native file of each tool and how to open it, and figures, and shows the stages
+    on stdout, or kernels where there are no stages. A profiler slows what it looks at, so nothing here enters stored
+    results. Exit code 1 if a tool breaks or one that was named is not here, 5 if the cell cannot be computed here.
 
     Args:
         implementation: Name of the implementation. May be given several times, to see them side by side.

@@ -61,8 +61,15 @@ def _is_admin(status: Path = Path("/proc/self/status")) -> bool:
     return bool(int(line.split()[1], 16) & (1 << 21 | 1 << 38))
 
 
-def told(tool: str, command: Sequence[str], folder: Path, limit_s: float = LIMIT_S) -> str:
+def told(tool: str, command: Sequence[str], folder: Path, limit_s: float = LIMIT_S, **variables: str) -> str:
     """Run a command and give what it said.
+
+    Args:
+        tool: its name, for messages.
+        command: program and arguments.
+        folder: where it runs.
+        limit_s: seconds after which it is ended.
+        variables: of its environment, besides those that are set.
 
     Raises:
         Unavailable: if it fails or takes too long; the message holds the end of what it said.
@@ -72,7 +79,7 @@ def told(tool: str, command: Sequence[str], folder: Path, limit_s: float = LIMIT
         done = subprocess.run(
             command,
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": paths},
+            env=os.environ | {"PYTHONPATH": paths} | variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

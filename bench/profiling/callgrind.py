@@ -1,4 +1,4 @@
-"""Callgrind: instructions by function, exact and the same in every repetition, on a CPU that valgrind imitates."""
+"""Callgrind: instructions by function, exact, on one thread of a CPU that valgrind imitates."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from bench.profiling._outside import program, target, told
 from bench.profiling._target import write_subject
 
 OUTPUT = "callgrind.out"
+LIMIT_S = 900.0
 FUNCTIONS = 12
 """That execute most instructions; the file has all."""
 LARGEST_PAIRS = 1 << 21
 """Valgrind runs fifty times as slow; more scores take minutes."""
+_AROUND = re.compile(r"^(\?\?\?|[^\s:]+):(?!:)| \[\S+\]$")
+"""File before a function, and library behind it."""
 _LINE = re.compile(r"^\s*([\d,]+)\s+\(\s*[\d.]+%\)\s+(?P<name>\S.*)$")
 
 
@@ -42,7 +45,9 @@ class Callgrind:
         """Count one call; what comes before it is not counted."""
         options = ["--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={OUTPUT}"]
         file = write_subject(subject, folder / "subject.json")
-        told("callgrind", ["valgrind", *options, *target(file.absolute(), 1)], folder)
+        # What is counted is the calling thread alone, so it has to do all the work.
+        command = ["valgrind", *options, *target(file.absolute(), 1)]
+        told("callgrind", command, folder, LIMIT_S, OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
         rows = read_annotated(told("callgrind_annotate", ["callgrind_annotate", OUTPUT], folder))
         if not rows:
             raise Unavailable("callgrind counted nothing: this build of torch does not tell valgrind where to begin")
@@ -59,6 +64,6 @@ def read_annotated(text: str) -> tuple[KernelRow, ...]:
         found = _LINE.match(line)
         if found and "PROGRAM TOTALS" not in line:
             count = float(found[1].replace(",", ""))
-            name = re.sub(r"^\S*?:(?=\S)", "", found["name"].removeprefix("???:"))
-            rows.append(KernelRow(tool="callgrind", name=name.split(" [")[0], figures={"instructions": count}))
+            name = _AROUND.sub("", found["name"])
+            rows.append(KernelRow(tool="callgrind", name=name, figures={"instructions": count}))
     return tuple(rows[:FUNCTIONS])

@@ -50,6 +50,9 @@ def memory(problem):
     )
 
 
+SHARES = (stage("softmax", 50.0), stage("score product", 30.0), stage("value product", 15.0), overhead(5.0))
+
+
 def digest(seqlen=1024, implementation="naive", stages=None, **fields):
     problem = fields.pop("problem", None) or Problem(seqlen=seqlen)
     defaults = {
@@ -62,9 +65,7 @@ def digest(seqlen=1024, implementation="naive", stages=None, **fields):
         "steps": 3,
         "total_ms": 100.0,
         "unprofiled_ms": 98.0,
-        "stages": (stage("softmax", 50.0), stage("score product", 30.0), stage("value product", 15.0), overhead(5.0))
-        if stages is None
-        else stages,
+        "stages": SHARES if stages is None else stages,
         "operators": 6,
         "launches": None,
         "ceilings": CEILINGS,
