@@ -12,7 +12,7 @@ import random
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from bench.ab_worker import Side, Worker, working
 from bench.case import Case
@@ -40,6 +40,8 @@ class Pairing:
     """One cell on both sides."""
 
     case: Case
+    margin: float = MARGIN
+    """Changes of time within it do not matter."""
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What preparing and verifying gave, by side (``a``, ``b``)."""
     estimates: list[float] = field(default_factory=list)
@@ -57,13 +59,28 @@ class Pairing:
         """Whether neither side is known to be wrong, or to have failed: nothing else has a time."""
         return all(answer["status"] == "ok" for answer in self.answers.values())
 
-    def decided(self, margin: float) -> Comparison | None:
+    @property
+    def decided(self) -> Comparison | None:
         """The verdict on time; None where one side has none."""
-        return decide(self.estimates, margin) if self.estimates and self.sound else None
+        return decide(self.estimates, self.margin) if self.estimates and self.sound else None
 
-    def confirmation(self, margin: float) -> Comparison | None:
+    @property
+    def confirmation(self) -> Comparison | None:
         """What fresh processes say."""
-        return decide(self.fresh, margin) if self.fresh else None
+        return decide(self.fresh, self.margin) if self.fresh else None
+
+    @property
+    def time(self) -> Outcome | None:
+        """What is said of the time; None where one side has none."""
+        first, again, said = self.decided, self.confirmation, ""
+        if first is None:
+            return None
+        name: Name = first.verdict
+        if name == "REGRESSED":
+            held = again is not None and confirmed(first, again)
+            fresh = "say so too" if held else "were not measured" if again is None else f"say {time_text(again)}"
+            name, said = ("REGRESSED" if held else "NOT CONFIRMED"), f"; fresh processes {fresh}"
+        return timed(self.key, name, first, (self.estimates,), f"{time_text(first)}{said}")
 
 
 def compare_sides(
@@ -74,42 +91,54 @@ def compare_sides(
     device: str = "cpu",
     allocator: str = "warm",
     plan: SamplingPlan = QUICK,
-    margin: float = MARGIN,
+    margin: Callable[[Case], float] = lambda case: MARGIN,
     looks: Sequence[int] = LOOKS,
     seed: int = 0,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Pairing]:
     """Measure every cell on both sides; then those that are unclear again; then, in fresh pairs, those that are slower.
 
+    Args:
+        a: What B is held against.
+        b: What may be slower.
+        cases: Cells of both.
+        device: Where.
+        allocator: State of the allocator that both have.
+        plan: How much to measure in each pair of processes.
+        margin: Changes of a cell's time within it do not matter; 0.03 is 3 %.
+        looks: Pairs after which a verdict is taken; the later ones where it is unclear.
+        seed: Of the order.
+        say: Told of progress.
+
     Raises:
         BenchError: if a side cannot be started.
     """
-    pairings = [Pairing(case) for case in cases]
+    pairings = [Pairing(case, margin(case)) for case in cases]
     process = 0
 
     def measure(chosen: Sequence[Pairing], count: int, into: str) -> None:
         nonlocal process
-        for number in range(count):
-            chosen = [one for one in chosen if one.sound]
-            if not chosen:
-                return
-            rng = random.Random(seed * 1000 + process)
-            with working(a, device, allocator) as first, working(b, device, allocator) as second:
-                for one in rng.sample(chosen, len(chosen)):
-                    _take_turns(one, {"a": first, "b": second}, plan, rng, into, verify=process == 0)
-            process += 1
-            say(f"pair {number + 1} of {count}{' that confirm' if into == 'fresh' else ''}: {len(chosen)} cells")
+        if not any(one.sound for one in chosen):
+            return
+        with working(a, device, allocator) as first, working(b, device, allocator) as second:
+            for number in range(count):
+                chosen = [one for one in chosen if one.sound]
+                rng = random.Random(seed * 1000 + process)
+                with first.fresh(), second.fresh():
+                    for one in rng.sample(chosen, len(chosen)):
+                        _take_turns(one, {"a": first, "b": second}, plan, rng, into, verify=process == 0)
+                process += 1
+                say(f"pair {number + 1} of {count}{' that confirm' if into == 'fresh' else ''}: {len(chosen)} cells")
 
-    def unclear(of: Callable[[Pairing], Comparison | None]) -> list[Pairing]:
-        return [one for one in pairings if (found := of(one)) is not None and found.verdict == "UNCLEAR"]
+    def found(which: Literal["decided", "confirmation"], verdict: str) -> list[Pairing]:
+        return [one for one in pairings if (said := getattr(one, which)) is not None and said.verdict == verdict]
 
     done = 0
     for look in looks:
-        measure(pairings if not done else unclear(lambda one: one.decided(margin)), look - done, "estimates")
+        measure(found("decided", "UNCLEAR") if done else pairings, look - done, "estimates")
         done = look
-    slower = [one for one in pairings if (found := one.decided(margin)) and found.verdict == "REGRESSED"]
-    measure(slower, looks[0], "fresh")
-    measure(unclear(lambda one: one.confirmation(margin)), looks[-1] - looks[0], "fresh")
+    measure(found("decided", "REGRESSED"), looks[0], "fresh")
+    measure(found("confirmation", "UNCLEAR"), looks[-1] - looks[0], "fresh")
     return pairings
 
 
@@ -189,14 +218,11 @@ def compiled_kernels(side: Side) -> list[Subject]:
     return kernel_subjects(done.stdout, f"kernels of {side.title}")
 
 
-def judged(
-    pairings: Sequence[Pairing], margin: float = MARGIN, kernels: tuple[Sequence[Subject], Sequence[Subject]] = ((), ())
-) -> Check:
+def judged(pairings: Sequence[Pairing], kernels: tuple[Sequence[Subject], Sequence[Subject]] = ((), ())) -> Check:
     """Everything that was compared, in the form of a check: A is the baseline, B the candidate.
 
     Args:
         pairings: cells.
-        margin: changes of time within it do not matter.
         kernels: of both sides.
     """
     before, after = ({one.key: one for one in side} for side in kernels)
@@ -208,9 +234,8 @@ def judged(
             found += presence({} if a is None else {a.key: a}, {} if b is None else {b.key: b}, Policy())
             continue
         common.append((a, b))
-        first = one.decided(margin)
-        if first is not None:
-            found.append(_time(one, first, margin))
+        if one.time is not None:
+            found.append(one.time)
     found += compare_exact(common, tuple(gated()), Policy(), dict.fromkeys(get_args(Needs), ""))
     return Check(tuple(sorted(found, key=order)))
 
@@ -223,13 +248,3 @@ def _subject(one: Pairing, side: str) -> Subject | None:
     row, metrics = answer.get("row", {}), gated()
     values = {name: value for name in metrics if (value := metrics[name].value(row)) is not None}
     return Subject("cell", one.key, answer["status"], answer.get("reason"), answer.get("ran"), values)
-
-
-def _time(one: Pairing, first: Comparison, margin: float) -> Outcome:
-    again, said = one.confirmation(margin), ""
-    name: Name = first.verdict
-    if name == "REGRESSED":
-        held = again is not None and confirmed(first, again)
-        fresh = "say so too" if held else "were not measured" if again is None else f"say {time_text(again)}"
-        name, said = ("REGRESSED" if held else "NOT CONFIRMED"), f"; fresh processes {fresh}"
-    return timed(one.key, name, first, (one.estimates,), f"{time_text(first)}{said}")

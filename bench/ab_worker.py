@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -42,7 +44,7 @@ class Side:
 
 
 class Worker:
-    """The process of one side, started anew if it dies."""
+    """The process of one side: it imports the side's code, and forks one that computes for each pair."""
 
     def __init__(self, side: Side, device: str, allocator: str) -> None:
         self.side, self.device = side, device
@@ -64,12 +66,15 @@ class Worker:
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,
+            start_new_session=True,  # so that it ends together with what it forked
         )
         theirs.close()
+        self.imported = False
         self.overhead_ns: int | None = None
+        """What an empty block takes; None while no process computes."""
 
     def ready(self) -> None:
-        """Wait until it is, and see that it runs the code that it should.
+        """Wait until a process is there to compute, and see that it runs the code that it should.
 
         Raises:
             BenchError: if it does not.
@@ -77,11 +82,15 @@ class Worker:
         if self.overhead_ns is not None:
             return
         try:
-            tree = self.answer(START_S)
-            if Path(tree) != self.side.tree.resolve():
-                raise BenchError(
-                    f"side {self.side.title} must run the code of {self.side.tree}, got {tree}. Name another Python."
-                )
+            if not self.imported:
+                tree = self.answer(START_S)
+                if Path(tree) != self.side.tree.resolve():
+                    raise BenchError(
+                        f"side {self.side.title} must run the code of {self.side.tree}, got {tree}. "
+                        "Name another Python."
+                    )
+                self.imported = True
+            self.connection.send("fork")
             self.connection.send(("start", self.device, self.side.load))
             kind, answer = self.answer(START_S)
         except (EOFError, OSError) as error:
@@ -105,6 +114,8 @@ class Worker:
         """
         self.connection.send(words)
         kind, answer = self.answer()
+        if kind == "ended":
+            raise EOFError(f"the process ended with exit code {answer}")
         if kind == "failed":
             raise BenchError(f"side {self.side.title} must answer, got {answer}")
         return answer
@@ -112,7 +123,7 @@ class Worker:
     def answer(self, seconds: float = ANSWER_S) -> Any:
         """What it sends next; EOFError if it died, TimeoutError if it hangs."""
         if not self.connection.poll(seconds):
-            self.process.kill()
+            self.kill()
             raise TimeoutError(f"no answer for {seconds:g} s; the process was ended")
         return self.connection.recv()
 
@@ -120,13 +131,29 @@ class Worker:
         """One block."""
         return Block(*self.ask("block", calls))
 
+    def kill(self) -> None:
+        """End it with all that it forked."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    @contextmanager
+    def fresh(self) -> Iterator[None]:
+        """A process that nobody used before computes within."""
+        try:
+            yield
+        finally:
+            if self.overhead_ns is not None:
+                self.overhead_ns = None
+                self.connection.send(("end",))
+                self.answer()
+
     def end(self) -> None:
         """Hang up and wait."""
         self.connection.close()
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self.kill()
             self.process.wait()
         self.log.close()
 

@@ -2,6 +2,7 @@
 
 [tool.attention-bench.check]
 sweep = "gate"                            # what a baseline measures
+threads = 1                               # of a CPU operator; without it: as many as the environment gives
 controls = ["sdpa_math", "naive"]         # times are ratios to the first one; its own, to the second
 margin = 0.03                             # changes of time within it do not matter, on any machine
 missing = "fail"                          # a cell that the candidate lacks: fail, doubt or note
@@ -34,6 +35,7 @@ from bench.model import Model
 
 DEFAULT = Path("pyproject.toml")
 """Where the table stands unless a caller says otherwise; alone this file may be missing."""
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 Severity = Literal["fail", "doubt", "note"]
 """``fail`` ends with exit code 3; ``doubt`` with 4 where doubts are not tolerated; ``note`` is only said."""
 
@@ -88,6 +90,8 @@ class Policy(Model):
 
     sweep: str = "gate"
     """What a baseline measures."""
+    threads: int | None = Field(default=None, ge=1)
+    """Threads of a CPU operator; null: as many as the environment gives."""
     controls: tuple[str, ...] = Field(default=("sdpa_math", "naive"), min_length=1)
     """Implementations whose time others are divided by: the first that is not the one in question."""
     margin: FiniteFloat = Field(default=0.03, gt=0)
@@ -100,6 +104,11 @@ class Policy(Model):
     """Claims that are judged where no times are."""
     override: tuple[Override, ...] = ()
     """Exceptions; of several that apply, a later one replaces what an earlier one says."""
+
+    @property
+    def variables(self) -> dict[str, str | None]:
+        """Environment variables of what measures."""
+        return {} if self.threads is None else dict.fromkeys(THREAD_VARIABLES, str(self.threads))
 
     def overriding(self, metric: str, cell: str) -> Override | None:
         """The exceptions for one metric of one cell as one, or None."""

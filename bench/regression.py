@@ -63,6 +63,7 @@ def check(
     *,
     exact: bool = False,
     takes: Callable[[str], bool] = lambda key: True,
+    times: Sequence[Outcome] | None = None,
 ) -> Check:
     """Compare.
 
@@ -72,6 +73,7 @@ def check(
         policy: what is tolerated.
         exact: whether times are left out.
         takes: which subjects to compare, by key.
+        times: what was said of them where both codes took turns; None compares ratios to controls.
 
     Raises:
         NothingSelectedError: if there is no subject.
@@ -87,20 +89,27 @@ def check(
     found = list(presence(before, after, policy))
     common = [(before[key], after[key]) for key in before if key in after]
     libraries = _differences(baseline.toolchain, candidate.toolchain)
-    hardware = _differences(baseline.machine, candidate.machine)
-    everything = ", ".join(text for text in (libraries, hardware) if text)
+    everything = differing_fields(baseline, candidate)
     triton = _differences(*({"triton": side.toolchain.get("triton")} for side in (baseline, candidate)))
     differing = {"triton": triton, "toolchain": libraries, "machine": everything}
     found += compare_exact(common, baseline.metrics, policy, differing)
     unsettled: list[str] = []
-    if not exact and not baseline.timed:
+    if times is not None:
+        found += times
+    elif not exact and not baseline.timed:
         found.append(outcome("all cells", "time", "NOT COMPARABLE", "not comparable: the baseline holds no times"))
     elif not exact:
-        times, unsettled = compare_times(common, baseline, looks, policy, everything)
-        found += times
+        ratios, unsettled = compare_times(common, baseline, looks, policy, everything)
+        found += ratios
     found += _idle(baseline, candidate, policy)
     outcomes = sorted((_waived(one, policy) for one in found), key=order)
     return Check(tuple(outcomes), tuple(unsettled))
+
+
+def differing_fields(baseline: State, candidate: State) -> str:
+    """What makes times of the two incomparable, in words; empty if nothing does."""
+    sides = ((baseline.toolchain, candidate.toolchain), (baseline.machine, candidate.machine))
+    return ", ".join(text for side in sides if (text := _differences(*side)))
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -43,7 +43,7 @@ REGISTER_BYTES = 4
 
 def command(*words: str, plant: str | None = None) -> tuple[int, str, float]:
     """Exit code, standard output and seconds of a call of attention-bench."""
-    variables = os.environ | ({} if plant is None else {"PLANTED_REGRESSION": plant})
+    variables = os.environ | ({} if plant is None else {"PLANTED_REGRESSION": plant, "PLANTED_TREE": str(ROOT)})
     start = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "bench", *words], cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True, check=False

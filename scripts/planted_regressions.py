@@ -1,10 +1,11 @@
 """Makes one implementation worse on purpose, for `scripts/check_campaign.py`: a file for ``--load``.
 
-``PLANTED_REGRESSION`` says what and where, ``slower naive``:
+``PLANTED_REGRESSION`` says what and where, ``slower naive``, and ``PLANTED_TREE`` in which checkout: the baseline's own
+code, which is measured beside it, has this file too.
 
-* ``slower``: every call is followed by a tenth of its own time of other work, a loop whose length is measured against
-  the call in each process that prepares it. One more call after ten, as the soundness experiments inject, needs ten
-  calls in a block, and the calls of the sweep `gate` are longer than that.
+* ``slower``: every call is followed by a tenth of the time that it took, in which the processor is kept busy. One more
+  call after ten, as the soundness experiments inject, needs ten calls in a block, and the calls of the sweep `gate`
+  are longer than that.
 * ``bytes``: one byte more is alive during the call.
 * ``error``: the output lies 1.3 times as far from the truth, in the same direction.
 """
@@ -13,9 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
-from itertools import repeat
-from statistics import median
+from pathlib import Path
 from time import perf_counter_ns
 
 import torch
@@ -24,41 +23,20 @@ from bench.implementation import AttentionInputs, AttentionOutput, Call, impleme
 from bench.problem import Problem
 from bench.reference import reference
 
-VARIABLE = "PLANTED_REGRESSION"
+VARIABLE, TREE = "PLANTED_REGRESSION", "PLANTED_TREE"
 SLOWER, ERROR = 0.10, 1.3
-WARM_UP, CALLS, SPINS = 10, 25, 20_000
-
-
-def spin(times: int) -> None:
-    """Work on one thread that allocates nothing."""
-    for _ in repeat(None, times):
-        pass
-
-
-LOOP = partial(spin, SPINS)
-
-
-def duration_ns(run: Callable[[], object], calls: int = CALLS) -> float:
-    """Median duration of a call."""
-    found = []
-    for _ in range(calls):
-        start = perf_counter_ns()
-        run()
-        found.append(perf_counter_ns() - start)
-    return median(found)
 
 
 def slower(call: Call, problem: Problem, inputs: AttentionInputs) -> Callable[[], AttentionOutput]:
-    """A tenth more work; call and loop are timed in turns, so that what slows one down slows both."""
-    with torch.inference_mode():
-        for _ in range(WARM_UP):
-            call.run()
-        turns = [(duration_ns(call.run, 1), duration_ns(LOOP, 1)) for _ in range(CALLS)]
-    times = round(SLOWER * SPINS * median(call_ns / spin_ns for call_ns, spin_ns in turns))
+    """A tenth more: computes for a tenth of the time that the call just took."""
 
     def run() -> AttentionOutput:
+        start = perf_counter_ns()
         result = call.run()
-        spin(times)
+        stop = perf_counter_ns()
+        end = stop + round(SLOWER * (stop - start))
+        while perf_counter_ns() < end:
+            pass
         return result
 
     return run
@@ -107,5 +85,5 @@ def plant(kind: str, name: str) -> None:
     object.__setattr__(member, "prepare", planted)
 
 
-if VARIABLE in os.environ:
+if VARIABLE in os.environ and Path(os.environ[TREE]) == Path(__file__).resolve().parents[1]:
     plant(*os.environ[VARIABLE].split())

@@ -71,6 +71,7 @@ def baseline(
     from dataclasses import replace
 
     from bench.baseline import refuse_as_baseline, refuse_dirty, write_state
+    from bench.fresh_process import variables
     from bench.policy import read_policy
     from bench.recheck import measure
     from bench.results import find_run, read_run
@@ -84,7 +85,8 @@ def baseline(
     if run is None:
         refuse_dirty(_environment(extras).git_dirty or has_changes(Path()))  # of this code, and of whoever uses it
         how = _how(named, extras.device, "warm", extras.exact, extras, policy)
-        found = _listening(lambda listener: measure(how, LOOKS[-1], listener))
+        with variables(policy.variables):
+            found = _listening(lambda listener: measure(how, LOOKS[-1], listener))
     else:
         found = read_run(find_run(run, extras.results))
         named = sweep or found.header.sweep
@@ -131,6 +133,7 @@ def check(
     from bench.baseline import read_state
     from bench.check_output import counts_text, headline, markdown
     from bench.check_output.junit import junit as junit_text
+    from bench.fresh_process import variables
     from bench.policy import read_policy
     from bench.results import find_run, read_run
     from bench.state import machine_name
@@ -144,7 +147,8 @@ def check(
     extra = _extra(extras)
     if extras.kernels is not None:
         before = _with_kernels(before)
-    found, after = _checked(before, runs, policy, filters, extras, extra)
+    with variables(policy.variables):
+        found, after = _checked(before, runs, policy, filters, extras, extra)
     show(found, [one for one in found.outcomes if all or one.severity is not None], format)
     for path, text in ((summary, markdown.summary), (comment, markdown.comment)):
         if path is not None:
@@ -191,10 +195,38 @@ def _checked(
         states = [state_of(run, policy, extra if run is looks[0] else (), timed=not exact) for run in looks]
         return compare(before, states, policy, exact=exact, takes=takes), states[0]
 
-    if not runs:
-        how = _how(before.sweep, extras.device or before.device, before.allocator, exact, extras, policy, cells)
-        runs = _measured(how, before.controls, lambda looks: judged(looks)[0].unsettled)
-    return judged(runs)
+    if runs:
+        return judged(runs)
+    how = _how(before.sweep, extras.device or before.device, before.allocator, exact, extras, policy, cells)
+    if not exact:
+        beside = _beside(before, how, policy, extra, takes)
+        if beside is not None:
+            return beside
+    return judged(_measured(how, before.controls, lambda looks: judged(looks)[0].unsettled))
+
+
+def _beside(
+    before: State, how: Measuring, policy: Policy, extra: Sequence[Subject], takes: Callable[[str], bool]
+) -> tuple[Check, State] | None:
+    """The check where this tree and the baseline's own code take turns; None where they cannot."""
+    from dataclasses import replace
+
+    from bench.beside import times_beside, why_not
+    from bench.recheck import measure
+    from bench.regression import check as compare
+    from bench.regression import differing_fields
+    from bench.state import state_of
+
+    names = {one.name.split(" ")[0] for key, one in before.subjects.items() if one.kind == "cell" and takes(key)}
+    if reason := why_not(before, sorted(names), how.load):
+        say(f"times are held against stored ratios to {' or '.join(before.controls)}: {reason}")
+        return None
+    run = _listening(lambda listener: measure(replace(how, exact=True), 1, listener))
+    after = state_of(run, policy, extra, timed=False)
+    times = None
+    if not differing_fields(before, after):
+        times = times_beside(before, run.records, policy, how.load, say=say)
+    return compare(before, [after], policy, takes=takes, times=times), after
 
 
 def _with_kernels(before: State) -> State:

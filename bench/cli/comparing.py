@@ -74,7 +74,7 @@ def ab(
         cases = _cases(sweep, device, filters, between, load)
         say(f"{len(cases)} cells: {a.title} against {b.title}")
         compiled = (compiled_kernels(a), compiled_kernels(b)) if kernels else ((), ())
-        found = judged(compare_sides(a, b, cases, device=device, margin=margin, say=say), margin, compiled)
+        found = judged(compare_sides(a, b, cases, device=device, margin=lambda case: margin, say=say), compiled)
     show(found, [one for one in found.outcomes if all or one.severity is not None or one.metric == "time"], format)
     say(f"{b.title} against {a.title}: {headline(found)}")
     return found.exit_code(strict)

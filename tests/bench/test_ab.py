@@ -35,11 +35,17 @@ ROW = {"peak_bytes": 1000, "out_max_abs": 1e-6, "out_rmse": 1e-7, "flop": 7, "at
 class Scripted:
     """A side whose answers are planted; one process of it drifts from the next by half a percent."""
 
-    def __init__(self, side, script, number):
+    def __init__(self, side, script):
         self.side, self.script, self.overhead_ns = side, script, 0
-        self.rng = random.Random(f"{side.title} {number}")
-        self.level = 1_000_000 * (1 + self.rng.uniform(-0.005, 0.005))
         self.started = 1
+
+    @contextmanager
+    def fresh(self):
+        if self.side.title == "a":
+            self.script["process"] += 1
+        self.rng = random.Random(f"{self.side.title} {self.script['process']}")
+        self.level = 1_000_000 * (1 + self.rng.uniform(-0.005, 0.005))
+        yield
 
     def ready(self):
         pass
@@ -74,19 +80,14 @@ def measured(monkeypatch):
     def run(**planted):
         script = {("b", KEYS[0]): planted} if planted else {}
         script["process"] = -1
-        started = []
 
         @contextmanager
         def scripted(side, device, allocator):
-            if side.title == "a":
-                script["process"] += 1
-            worker = Scripted(side, script, script["process"])
-            started.append(worker)
-            yield worker
+            yield Scripted(side, script)
 
         monkeypatch.setattr(ab, "working", scripted)
         pairings = compare_sides(A, B, CASES, plan=SHORT)
-        return judged(pairings), len(started) // 2
+        return judged(pairings), script["process"] + 1
 
     return run
 
