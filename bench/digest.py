@@ -19,6 +19,8 @@ from bench.problem import Problem
 DIGEST_VERSION = 1
 """Of the file format."""
 DIGEST_FILE = "digest.json"
+TIMELINE = "memory_timeline"
+"""Stem of the figure beside it."""
 
 Roof = Literal["bandwidth", "compute", "overhead"]
 """What bounds a stage: moving bytes, computing, or neither: the cost of calling so many operators."""
@@ -134,7 +136,7 @@ class KernelRow(Model):
     """The kernel's."""
     figures: dict[str, FiniteFloat | str | None]
     """By name, ending in the unit: ``time_ms``, ``bandwidth_gb_per_s``, ``occupancy_share``, ``tensor_core_share``,
-    ``stall_long_scoreboard_share``, ``registers``; null where the tool did not say."""
+    ``stall_long_scoreboard_warps``, ``registers``; null where the tool did not say."""
 
 
 class Tool(Model):
@@ -180,8 +182,14 @@ class Digest(Model):
     """Threads of torch within an operator."""
     versions: dict[str, str | None] = Field(default_factory=dict)
     """Of the packages that matter."""
+    cpu: str | None = None
+    """Processor model; null in digests that did not keep it."""
+    git_commit: str | None = None
+    """Commit of the checkout the code was run from; null outside one."""
+    git_dirty: bool | None = None
+    """Whether that checkout had uncommitted changes."""
     steps: int = Field(ge=0)
-    """Profiled calls, over which the times are averaged; 0 where torch's profiler did not run."""
+    """Calls that are averaged: the quicker half of those profiled; 0 where torch's profiler did not run."""
     total_ms: FiniteFloat | None
     """One call under the profiler, by its own clock; null where torch's profiler did not run (see ``tools``)."""
     unprofiled_ms: FiniteFloat | None

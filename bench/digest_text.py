@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from bench.digest import Digest, KernelRow, Stage
 from bench.units import format_bytes, format_ms, significant
 
 TEXT_FILE = "digest.md"
+ADDING_UP = 0.03
+"""What the stages may be off the profiled total before that is said."""
 OPERATORS = 3
 """Names of a stage that are shown."""
 
@@ -30,7 +33,7 @@ def save_text(digest: Digest, folder: Path, figures: Sequence[str] = ()) -> Path
 
 def digest_text(digest: Digest, figures: Sequence[str] = ()) -> str:
     """The whole digest."""
-    lines = [f"# {digest.implementation} on {digest.problem.key}, {digest.device_name}", ""]
+    lines = [f"# {_safe(digest.implementation)} on {_safe(digest.problem.key)}, {digest.device_name}", ""]
     lines += [*_time(digest), *_memory(digest, figures), *_kernels(digest.kernels), *_tools(digest)]
     return "\n".join(lines) + "\n"
 
@@ -111,7 +114,8 @@ def _time(digest: Digest) -> Iterator[str]:
     launches = "" if digest.launches is None else f", {digest.launches} GPU kernels"
     operators = f"{digest.operators} operator{'' if digest.operators == 1 else 's'}"
     yield (
-        f"One call took {format_ms(digest.total_ms)} under torch's profiler (mean of {digest.steps}; "
+        f"One call took {format_ms(digest.total_ms)} under torch's profiler (mean of the quicker half, "
+        f"{digest.steps} call{'' if digest.steps == 1 else 's'}; "
         f"{operators}{launches}) and {format_ms(digest.unprofiled_ms)} without it. "
         "Neither is a measurement: `attention-bench measure` makes those."
     )
@@ -122,11 +126,13 @@ def _time(digest: Digest) -> Iterator[str]:
         yield _stage_line(stage)
     added = sum(stage.time_ms for stage in digest.stages) / digest.total_ms
     yield ""
-    yield f"The stages add up to {added:.1%} of the profiled total. {_ceilings(digest)}"
+    off = "" if abs(added - 1) <= ADDING_UP else ", which is off: the rest was spent where the profiler does not look"
+    yield f"The stages add up to {added:.1%} of the profiled total{off}. {_ceilings(digest)}"
     yield ""
     for stage in digest.stages:
         if stage.reason and stage.name != "overhead":
-            yield f"- {stage.label}: {stage.reason}."
+            yield f"- {stage.label}: {_safe(stage.reason)}."
+    yield from (f"- {subject}: {_safe(text)}." for subject, text in digest.notes.items())
     yield ""
 
 
@@ -154,9 +160,12 @@ def _ceilings(digest: Digest) -> str:
     ceilings, dtype = digest.ceilings, digest.problem.dtype
     memory = ceilings.memory_bytes_per_s
     beyond = "" if memory is None else f", {significant(memory / 1e9)} GB/s beyond the last cache"
-    products = significant(ceilings.flop_per_s[dtype] / 1e9)
+    products = ", ".join(
+        f"{name} products {significant(ceilings.flop_per_s[name] / 1e9)} GFLOP/s"
+        for name in dict.fromkeys((dtype, *ceilings.flop_per_s))
+    )
     return (
-        f"Roofs, measured in the same process: {dtype} products {products} GFLOP/s; "
+        f"Roofs, measured in the same process: {products}; "
         f"copies {significant(ceilings.bytes_per_s / 1e9)} GB/s at best{beyond}."
     )
 
@@ -167,9 +176,10 @@ def _memory(digest: Digest, figures: Sequence[str]) -> Iterator[str]:
         return
     yield "## What the memory is"
     yield ""
+    by = "as the memory probe reads them" if memory.method == "allocator_events" else f"by {memory.method}"
     yield (
         f"At most {format_bytes(memory.peak_bytes)} ({memory.peak_bytes} bytes) were held at once beyond the inputs, "
-        f"as the memory probe reads them; {format_bytes(memory.output_bytes)} outlive the call."
+        f"{by}; {format_bytes(memory.output_bytes)} outlive the call."
     )
     yield ""
     yield "| owner | bytes at the peak | share | allocations |"
@@ -216,11 +226,12 @@ def _tools(digest: Digest) -> Iterable[str]:
         yield "## Tools that gave nothing"
         yield ""
         for tool in absent:
-            fix = f" To get it: {tool.fix}." if tool.fix else ""
-            yield f"- {tool.name} ({tool.status.replace('_', ' ')}): {tool.reason}.{fix}"
+            fix = "" if not tool.fix else f" ({tool.fix})" if tool.status == "failed" else f". To get it: {tool.fix}"
+            reason = _safe((tool.reason or "").rstrip("."))
+            yield f"- {tool.name} ({tool.status.replace('_', ' ')}): {reason}{fix}."
         yield ""
 
 
 def _safe(text: str) -> str:
-    """Without what would end a cell of a table."""
-    return text.replace("|", "\\|").replace("\n", " ")
+    """One line without what Markdown would read as its own: the end of a cell, a tag of a C++ template."""
+    return re.sub(r"([|*<>`\[\]])", r"\\\1", " ".join(text.split()))

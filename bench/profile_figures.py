@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bench.digest import Digest, Lifetime, MemoryTimeline
+from bench.digest import TIMELINE, Digest, Lifetime, MemoryTimeline
 from bench.errors import NothingSelectedError
 from bench.figure_style import byte_tick, grid, headline, printable, shared_legend, slug
 from bench.plots import Drawing
@@ -60,7 +60,8 @@ def draw_stage_shares(digests: Sequence[Digest]) -> Drawing:
     longest = max(digest.problem.seqlen_k for digest in timed)
     verdicts = [_verdict(digest) for digest in timed if digest.problem.seqlen_k == longest]
     problem = timed[-1].problem
-    subject = f"H{problem.num_heads_q}, d{problem.head_dim}, {problem.dtype}, {problem.direction}, {problem.mask.spec}"
+    sizes = f"B{problem.batch_size}, H{problem.num_heads_q}, d{problem.head_dim}"
+    subject = f"{sizes}, {problem.dtype}, {problem.direction}, {problem.mask.spec}"
     headline(figure, f"Where the time goes: {subject}", f"at T={longest}: {'; '.join(verdicts)}")
     lengths = ", ".join(str(n) for n in sorted({digest.problem.seqlen_k for digest in timed}))
     return Drawing(
@@ -124,13 +125,14 @@ def draw_memory_timeline(digest: Digest) -> Drawing:
             entries.append(_entry(printable(name, 40), colour, hatch))
     one.axhline(memory.peak_bytes, color="#333333", linestyle=(0, (4, 3)), linewidth=1)
     one.axvline(memory.peak_ms, color="#333333", linestyle=(0, (1, 2)), linewidth=1)
+    early = memory.peak_ms < 0.75 * max(memory.end_ms, 1e-9)
     one.annotate(
         f"peak {format_bytes(memory.peak_bytes)}",
         (memory.peak_ms, memory.peak_bytes),
-        (4, 4),
+        (4 if early else -4, 4),
         textcoords="offset points",
         fontsize=9,
-        ha="left" if memory.peak_ms < 0.75 * max(memory.end_ms, 1e-9) else "right",
+        ha="left" if early else "right",
     )
     one.set_xlim(0, max(memory.end_ms, 1e-6))
     one.set_ylim(0, 1.15 * max(memory.peak_bytes, 1))
@@ -146,7 +148,7 @@ def draw_memory_timeline(digest: Digest) -> Drawing:
     headline(figure, f"Memory over one call: {digest.implementation}, {digest.problem.key}", verdict)
     hidden = f" {memory.omitted} small allocations are not drawn." if memory.omitted else ""
     return Drawing(
-        stem="memory_timeline",
+        stem=TIMELINE,
         figure=figure,
         caption=f"{verdict[0].upper()}{verdict[1:]}.{hidden} Time is that of the profiled call.",
         alt=f"Stacked areas of live bytes by tensor over one call of {digest.implementation} on {digest.problem.key}. "

@@ -18,9 +18,11 @@ usage="usage: scripts/gpu_check.sh OUT_DIR"
 mkdir -p "$1/soundness" && out=$(cd "$1" && pwd) && : >"$out/steps.tsv" ||
   { echo "OUT_DIR must be writable, got $1" >&2; exit 2; }
 wheels=${WHEELS:+$(cd "$WHEELS" && pwd)} || { echo "WHEELS must be a folder, got $WHEELS" >&2; exit 2; }
+python=${PYTHON:-}
+case $python in */*) python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python") ;; esac # before the folder changes
 cd "$(dirname "$0")/.." || exit 2
 limit=${LIMIT_S:-345}
-python=${PYTHON:-$([ -x .venv/bin/python ] && echo .venv/bin/python || echo python3)}
+python=${python:-$([ -x .venv/bin/python ] && echo .venv/bin/python || echo python3)}
 reserve=$((limit / 69))
 site=$(mktemp -d) || exit 2
 pids=$(mktemp -d) || exit 2 # a file per running step
@@ -44,7 +46,7 @@ step() { # step NAME LIMIT_S COMMAND...: at most LIMIT_S of the 345 seconds and 
   rm -f "$pids/$name"
   local took=$((SECONDS - began)) outcome=ok
   if [ $code -eq 124 ] || { [ $code -eq 137 ] && [ $took -ge "$seconds" ]; }; then
-    outcome="ended after $seconds s"
+    outcome="ended after $seconds s: $(tail -n 1 "$out/$name.log" | cut -c1-100)"
   elif [ $code -ne 0 ]; then
     outcome="failed ($code): $(tail -n 1 "$out/$name.log" | cut -c1-100)"
   fi
@@ -53,10 +55,25 @@ step() { # step NAME LIMIT_S COMMAND...: at most LIMIT_S of the 345 seconds and 
 
 bench() { step "$1" "$2" "$python" -m bench "${@:3}"; }
 tests() { step "$1" "$2" "$python" -m pytest -m gpu -q -p no:cacheprovider "${@:3}"; }
-missing() {
+missing() { # packages that are not there; of those that are quick to import also what they lack themselves
   # shellcheck disable=SC2086 # names are words
-  "$python" -c 'import sys; from importlib.util import find_spec as find
-print(*(name for name in sys.argv[1:] if find(name) is None))' $needed
+  "$python" - $needed <<'END'
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+
+
+def lacks(name):
+    if find_spec(name) is None:
+        return name
+    try:
+        name in ("torch", "scipy", "pandas", "matplotlib") or import_module(name)
+    except ImportError as error:
+        return (error.name or name).split(".")[0]
+
+
+print(*dict.fromkeys(filter(None, map(lacks, sys.argv[1:]))))
+END
 }
 install() { # what WHEELS holds goes into a folder of its own; then everything must be there
   if [ -n "$wheels" ]; then
@@ -99,8 +116,8 @@ steps() {
   else
     echo "torch sees no CUDA device: a small part runs on the CPU instead" >&2
     tests tests 40 tests/bench/test_gpu.py
-    bench gate 40 verify --sweep smoke -p T128-d64-float32 --device cpu -o "$out/gate" --format markdown
-    soundness soundness 30 'e08_memory|e11_mutants'
+    bench gate 70 verify --sweep smoke -p T128-d64-float32 --device cpu -o "$out/gate" --format markdown
+    soundness soundness 45 'e08_memory|e11_mutants'
     sweep 110 smoke cpu
     profiles B1-H2-T512-d64-float32-fwd-causal naive sdpa_flash
   fi
@@ -128,6 +145,7 @@ profiles() { # PROBLEM IMPLEMENTATION...: where time and memory go, and why each
     bench "profile-$name" 30 profile -i "$name" -p "$problem" -o "$out/profiles/$name" --format markdown
   done
   bench explain 8 explain latest "$problem" --results "$out" --profiles "$out/profiles" --format markdown
+  bench page 15 report latest --results "$out" -o "$out/report" --profiles "$out/profiles" # now with them
 }
 
 finish() { # the tables; all they need lies in files
@@ -139,7 +157,8 @@ finish() { # the tables; all they need lies in files
   rm -rf "$site" "$pids"
   echo
   local device='no GPU, a small part on the CPU'
-  [ "$gpu" = no ] || device=$(timeout 5 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader)
+  [ "$gpu" = no ] || device=$(timeout 5 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader) ||
+    device="a GPU that nvidia-smi does not name, $(tail -n 1 "$out/torch.log")"
   echo "device: $device"
   for log in "$out"/tests.log "$out"/kernels-*.log; do
     [ -f "$log" ] && echo "$(basename "$log" .log): $(grep -E '(passed|failed|skipped|error)' "$log" | tail -n 1)"
@@ -156,7 +175,19 @@ finish() { # the tables; all they need lies in files
   exit
 }
 
-timeout 30 "$python" -c 'import torch; raise SystemExit(not torch.cuda.is_available())' 2>/dev/null && gpu=yes || gpu=no
+# The first import of torch on a fresh machine may take most of a minute.
+timeout 60 "$python" -c 'import torch
+print("torch", torch.__version__, "CUDA", torch.version.cuda)
+raise SystemExit(not torch.cuda.is_available())' >"$out/torch.log" 2>&1
+code=$?
+gpu=no
+if [ $code -eq 0 ]; then
+  gpu=yes
+elif timeout 10 nvidia-smi -L >/dev/null 2>&1; then
+  if [ $code -eq 124 ]; then gpu=yes; fi
+  note torch "$SECONDS" "$([ $code -eq 124 ] && echo 'took 60 s to start' || echo 'sees no GPU, though one is there'): \
+$(tail -n 1 "$out/torch.log" | cut -c1-100)"
+fi
 steps &
 work=$!
 trap 'why="ended from outside after $SECONDS s"; finish' TERM INT

@@ -64,29 +64,37 @@ def report_folder(runs: Sequence[Run], output: Path) -> Path:
     return output / "+".join(slug(run.run_id) for run in runs)[:200]
 
 
-def build(paths: Sequence[Path], output: Path, *, redact: bool = False) -> Path:
-    """Build the report of stored runs, say its findings, and return the page."""
+def build(paths: Sequence[Path], output: Path, *, redact: bool = False, profiles: Path | None = None) -> Path:
+    """Build the report of stored runs, say its findings, and return the page; profiles lie among the reports."""
     from bench.results import read_run
 
     runs = [read_run(path) for path in paths]
-    page, said = build_in(runs, report_folder(runs, output), redact=redact)
+    page, said = build_in(runs, report_folder(runs, output), redact=redact, profiles=profiles or output)
     say(said)
     return page
 
 
-def build_in(runs: Sequence[Run], folder: Path, *, redact: bool = False, figures: bool = True) -> tuple[Path, str]:
-    """Page, figures and ``summary.md`` of runs in a folder; returns the page and its findings, one a line."""
+def build_in(
+    runs: Sequence[Run], folder: Path, *, redact: bool = False, figures: bool = True, profiles: Path | None = None
+) -> tuple[Path, str]:
+    """Page, figures and ``summary.md`` of runs in a folder; returns the page and its findings, one a line.
+
+    Profiles of the runs' cells come out of the folder ``profiles``; None shows none.
+    """
     from dataclasses import replace
 
     from bench.notebook import present_findings
     from bench.report import Material, build_report, summary_text
-    from bench.report.redaction import presentable, redacted
+    from bench.report.redaction import presentable, redacted, redacted_profiles
+    from bench.report.stored_profiles import NO_PROFILES, find_profiles
     from bench.report.summary import write_summary
 
     shown, notes = [presentable(run) for run in runs], present_findings()
+    known = NO_PROFILES if profiles is None else find_profiles(shown, profiles)
     if redact:
+        known = redacted_profiles(known, shown)
         shown, notes = redacted(shown, notes)
-    material = replace(Material.of(shown), notes=notes)
+    material = replace(Material.of(shown), notes=notes, profiles=known)
     page = build_report(shown, folder, material=material, figures=figures)
     write_summary(material, folder)
     return page, summary_text(shown, material=material)

@@ -16,6 +16,8 @@ from bench.tables import Format, write_rows
 if TYPE_CHECKING:
     from bench.digest import Digest
     from bench.problem import Problem
+    from bench.profiling import Subject
+    from bench.profiling._session import Machine
 
 
 @app.command
@@ -34,7 +36,7 @@ def profile(
 
     Writes digest.md and digest.json, the native file of each tool and how to open it, and figures, and shows the stages
     on stdout, or kernels where there are no stages. A profiler slows what it looks at, so nothing here enters stored
-    results. Exit code 1 if a tool breaks or one that was named is not here, 5 if the cell cannot be computed here.
+    results. Exit code 1 if a tool breaks or one that was named gives nothing, 5 if a cell cannot be computed here.
 
     Args:
         implementation: Name of the implementation. May be given several times, to see them side by side.
@@ -48,7 +50,8 @@ def profile(
         format: How to write the stages to stdout; json, jsonl and csv hold all figures.
     """
     from bench.digest_text import kernel_rows, side_by_side, stage_rows
-    from bench.figure_style import figure_style, slug
+    from bench.errors import NothingSelectedError
+    from bench.figure_style import slug
     from bench.problem_key import parse_problem
     from bench.profiling._session import chosen_tools
 
@@ -56,74 +59,95 @@ def profile(
         raise UsageError("profile must be given an implementation, got none. Name one with -i, for example `-i naive`.")
     names = chosen_tools(tool)
     problems = _at_lengths(parse_problem(problem), across_seqlen)
+    cells = _cells(list(dict.fromkeys(implementation)), problems, device, load)
     folder = output or REPORTS / slug("profile", *implementation, problem, across_seqlen)
-    digests = [
-        _profiled(name, one, device, load, names, folder, several=len(problems) * len(implementation) > 1)
-        for name in implementation
-        for one in problems
-    ]
+    digests, refused = [], False
+    for subject, known in cells:
+        own = folder if len(cells) == 1 else folder / slug(subject.implementation, subject.problem.key)
+        try:
+            digests.append(_profiled(subject, known, names, own))
+        except NothingSelectedError as error:  # what its library refuses is known only when it is called
+            if len(cells) == 1:
+                raise
+            say(str(error))
+            refused = True
     if len(digests) > 1 and any(digest.total_ms is not None for digest in digests):
-        from bench.plots import save
-        from bench.profile_figures import draw_stage_shares
-
-        with figure_style():
-            drawing = draw_stage_shares(digests)
-        say(f"figure: {save(drawing, folder)}")
+        _draw_shares(digests, folder)
     people = format in ("table", "markdown", "github")
     rows = side_by_side(digests) if people else [row for digest in digests for row in stage_rows(digest)]
     write_rows(rows or [row for digest in digests for row in kernel_rows(digest)], format, sys.stdout)
-    failed = {t.name for d in digests for t in d.tools if t.status in ("failed", "unavailable")}
+    states = [one for digest in digests for one in digest.tools]
     asked = set(tool) - {"all"}
-    broken = {t.name for d in digests for t in d.tools if t.status == "failed"}
-    return 1 if broken or failed & asked else 0
+    for one in states:
+        if one.status == "not_applicable" and one.name in asked:
+            say(f"{one.name} gives nothing: {one.reason}")
+    if refused:
+        return NothingSelectedError.exit_code
+    return int(any(one.status == "failed" or (one.name in asked and one.status != "done") for one in states))
 
 
-def _profiled(
-    implementation: str,
-    problem: Problem,
-    device: str | None,
-    load: tuple[Path, ...],
-    names: Sequence[str],
-    folder: Path,
-    *,
-    several: bool,
-) -> Digest:
-    """Profile one cell, write its folder, and say what is in it."""
+def _cells(
+    names: Sequence[str], problems: Sequence[Problem], device: Literal["cpu", "cuda"] | None, load: tuple[Path, ...]
+) -> list[tuple[Subject, Machine]]:
+    """Every cell with what is known of its implementation here; the first that cannot be computed ends it."""
     import tempfile
 
-    from bench.digest import save_digest
-    from bench.digest_text import save_text
-    from bench.figure_style import figure_style, slug
     from bench.fresh_call import in_fresh_process
     from bench.implementation import implementations
-    from bench.plots import save
-    from bench.profile_figures import draw_memory_timeline
     from bench.profiling import Subject
-    from bench.profiling._session import machine, profile_cell
+    from bench.profiling._session import check, machines
     from bench.registry import load_file
-    from bench.results import ensure_folder
 
     for file in load:
         load_file(file)
-    implementations.get(implementation)  # an unknown name ends here, with the nearest ones
+    for name in names:
+        implementations.get(name)  # an unknown name ends here, with the nearest ones
     with tempfile.TemporaryDirectory(prefix="attention-bench-") as scratch:
-        known = in_fresh_process(machine, implementation, device, load, log=Path(scratch) / "machine.log")
-    subject = Subject(problem, implementation, known.device, load)
-    own = folder / slug(implementation, problem.key) if several else folder
-    ensure_folder(own)
-    digest = profile_cell(subject, known, names, own)
+        known = in_fresh_process(machines, names, device, load, log=Path(scratch) / "machine.log")
+    cells = [(Subject(one, name, known[name].device, load), known[name]) for name in names for one in problems]
+    for cell in cells:
+        check(*cell)
+    return cells
+
+
+def _profiled(subject: Subject, known: Machine, names: Sequence[str], folder: Path) -> Digest:
+    """Profile one cell, write its folder, and say what is in it."""
+    from bench.digest import save_digest
+    from bench.digest_text import save_text
+    from bench.environment import read_environment
+    from bench.figure_style import figure_style
+    from bench.plots import save
+    from bench.profile_figures import draw_memory_timeline
+    from bench.profiling._session import profile_cell
+    from bench.results import ensure_folder
+
+    ensure_folder(folder)
+    here = read_environment(known.device_name, "default", None, None)
+    origin = {"cpu": here.cpu, "git_commit": here.git_commit, "git_dirty": here.git_dirty}
+    digest = profile_cell(subject, known, names, folder).model_copy(update=origin)
     figures = []
     if digest.memory is not None:
         with figure_style():
             drawing = draw_memory_timeline(digest)
-        figures.append(save(drawing, own).name)
-    save_digest(digest, own)
-    text = save_text(digest, own, figures)
+        figures.append(save(drawing, folder).name)
+    save_digest(digest, folder)
+    text = save_text(digest, folder, figures)
     for tool in digest.tools:
         if tool.status in ("failed", "unavailable"):
-            say(f"{tool.name} {tool.status}: {tool.reason}{f'. To get it: {tool.fix}' if tool.fix else ''}")
+            say(f"{tool.name} {tool.status}: {tool.reason}{f' ({tool.fix})' if tool.fix else ''}")
     say(f"profile: {text}")
     return digest
+
+
+def _draw_shares(digests: Sequence[Digest], folder: Path) -> None:
+    """The figure of all cells together."""
+    from bench.figure_style import figure_style
+    from bench.plots import save
+    from bench.profile_figures import draw_stage_shares
+
+    with figure_style():
+        drawing = draw_stage_shares(digests)
+    say(f"figure: {save(drawing, folder)}")
 
 
 def _at_lengths(problem: Problem, across: str | None) -> list[Problem]:
@@ -139,4 +163,5 @@ def _at_lengths(problem: Problem, across: str | None) -> list[Problem]:
     square = problem.seqlen_q == problem.seqlen_k
     fields = problem.model_dump(mode="json")
     kind = type(problem)
-    return [kind(**fields | {"seqlen_k": n, "seqlen_q": n if square else problem.seqlen_q}) for n in lengths]
+    unique = dict.fromkeys(lengths)
+    return [kind(**fields | {"seqlen_k": n, "seqlen_q": n if square else problem.seqlen_q}) for n in unique]

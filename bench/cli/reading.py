@@ -23,6 +23,7 @@ Family = Literal[
     "claims",
     "demonstrations",
     "exports",
+    "profilers",
 ]
 
 
@@ -63,6 +64,7 @@ def report(
     *,
     results: Path = RESULTS,
     output: Annotated[Path, Parameter(name=["--output", "-o"])] = REPORTS,
+    profiles: Path | None = None,
     redact: Annotated[bool, Parameter(negative="")] = False,
     watch: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
@@ -72,6 +74,7 @@ def report(
         runs: Run ids, beginnings of them, paths, or latest.
         results: Folder that run ids are looked up in.
         output: Folder that the report is written to.
+        profiles: Folder that profiles of the runs' cells are looked up in, at any depth; by default the output.
         redact: Leave out host names, user names, paths, git remotes and identifiers of GPUs, everywhere.
         watch: Build again whenever the run has got further, until it has ended; for one run. Figures come at the end.
     """
@@ -82,11 +85,12 @@ def report(
     paths = [find_run(name, results) for name in runs]
     if watch and len(paths) != 1:
         raise UsageError(f"--watch must follow one run, got {len(paths)}. Name the one that is under way.")
-    print(_watch(paths[0], output, redact) if watch else build(paths, output, redact=redact))
+    looked = profiles or output
+    print(_watch(paths[0], output, redact, looked) if watch else build(paths, output, redact=redact, profiles=looked))
     return 0
 
 
-def _watch(path: Path, output: Path, redact: bool) -> Path:
+def _watch(path: Path, output: Path, redact: bool, profiles: Path) -> Path:
     """Follow a run; says the page's path as soon as it is there."""
     import os
 
@@ -99,7 +103,7 @@ def _watch(path: Path, output: Path, redact: bool) -> Path:
     say(f"open {folder / 'index.html'}; Ctrl-C ends the watch, not the run")
 
     def build_once(run: Run, beside: Path, ended: bool) -> Path:
-        page, said = build_in([run], beside, redact=redact, figures=ended)
+        page, said = build_in([run], beside, redact=redact, figures=ended, profiles=profiles)
         if ended:
             say(said)
         return page

@@ -38,7 +38,18 @@ from bench.explanation._written import markdown_lines, text_lines
 from bench.record import Record
 from bench.results import Run
 
-__all__ = ["Explanation", "Refusal", "Sentence", "Support", "explain", "markdown_lines", "stored_digest", "text_lines"]
+__all__ = [
+    "Cell",
+    "Explanation",
+    "Refusal",
+    "Sentence",
+    "Support",
+    "elsewhere",
+    "explain",
+    "markdown_lines",
+    "stored_digest",
+    "text_lines",
+]
 
 TOPICS: tuple[Topic, ...] = (outcome, regime, roof, dominates, growth, memory, best, setup)
 """In the order in which they are said."""
@@ -104,14 +115,14 @@ def stored_digest(run: Run, record: Record, folder: Path) -> tuple[Digest | None
             continue
         if (digest.problem, digest.implementation) != (record.problem, record.implementation):
             continue
-        if other := _elsewhere(run, record, digest):
+        if other := elsewhere(run, record, digest):
             reason = f"the profile {path} is not of this run's machine: {other}; {how}"
             continue
         return digest, None
     return None, reason
 
 
-def _elsewhere(run: Run, record: Record, digest: Digest) -> str | None:
+def elsewhere(run: Run, record: Record, digest: Digest) -> str | None:
     """What differs between where the profile and the run were made; None if nothing does."""
     environment = run.header.environment
     pairs: dict[str, tuple[object, object]] = {
@@ -121,5 +132,7 @@ def _elsewhere(run: Run, record: Record, digest: Digest) -> str | None:
     }
     if record.device != "cpu":
         del pairs["threads"]
+    if digest.cpu is not None:
+        pairs["processor"] = (digest.cpu, environment.cpu)
     differing = [f"{name} {one}, not {other}" for name, (one, other) in pairs.items() if one != other]
     return ", ".join(differing) or None

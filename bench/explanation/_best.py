@@ -13,7 +13,7 @@ from bench.units import format_bytes, significant
 
 TOPIC = "the best on this problem"
 MOST_UNKNOWN = 0.05
-"""Share of the time of stages whose bytes are not known, up to which the sum of the others is told."""
+"""Share of the time of all stages whose bytes are not known, up to which the sum of the others is told."""
 DIFFERENT = 0.05
 """Workspaces that differ by less, over the larger one, are not a difference."""
 
@@ -135,10 +135,8 @@ def _profiles(cell: Cell, name: str) -> Iterator[Sentence | Refusal]:
 
 
 def _moved_bytes(digest: Digest) -> int | None:
-    """Bytes that the operators read and write; None where a stage that takes time has none."""
-    if any(
-        stage.moved_bytes is None and stage.share > MOST_UNKNOWN for stage in digest.stages if stage.name != "overhead"
-    ):
+    """Bytes that the operators read and write; None where stages that take time have none."""
+    if sum(stage.share for stage in digest.stages if stage.moved_bytes is None) > MOST_UNKNOWN:
         return None
     known = [stage.moved_bytes for stage in digest.stages if stage.moved_bytes is not None]
     return sum(known) if known else None

@@ -155,13 +155,14 @@ class Cell:
 
     @cached_property
     def rivals(self) -> dict[str, Measurement]:
-        """Sound measurements of the other implementations on the same problem, on the same device."""
+        """Measurements of the other implementations on the same problem and device whose times explain anything."""
         return {
             other.implementation: measured
             for other in self.run.records
             if other.problem == self.record.problem
             and other.device == self.record.device
             and other.implementation != self.name
+            and _flag(other, WORTHLESS) is None
             and (measured := sound_measurement(other)) is not None
             and latency_summary(measured).median_ms > 0
         }

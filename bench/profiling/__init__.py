@@ -90,8 +90,12 @@ class Tool(Protocol):
     """Whether it is used where no tool is named."""
 
     def absence(self, subject: Subject) -> Absence | None:
-        """Why it cannot be used here; None if it can. Starts nothing and imports no torch."""
-        ...
+        """Why it cannot be used here; None if it can. Starts nothing and imports no torch.
+
+        What stands in for an implementation on a device, where it is verified and never timed, is not looked at.
+        """
+        reason = untimed(subject.member, subject.problem, subject.device)
+        return None if reason is None else Absence(reason, applicable=False)
 
     def look(self, subject: Subject, folder: Path) -> Found:
         """Look at the call. Runs in a fresh process, whose output goes to a log.
@@ -106,12 +110,6 @@ def register_tool(cls: type[Tool]) -> type[Tool]:
     """Class decorator: add the tool under its ``name``."""
     tools.add(cls.name, cls)
     return cls
-
-
-def stand_in(subject: Subject) -> Absence | None:
-    """Why the call is not that of the implementation on this device: it is verified there, and never timed."""
-    reason = untimed(subject.member, subject.problem, subject.device)
-    return None if reason is None else Absence(reason, applicable=False)
 
 
 def warmed(step: Step, subject: Subject, calls: int = 2) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import Any
 
 CALL = "attention-bench call"
@@ -92,9 +92,9 @@ def read_calls(tree: Iterable[Any], kernels: Mapping[int, tuple[Kernel, ...]]) -
 
 
 def read_forward(tree: Iterable[Any]) -> list[Operator]:
-    """Operators before the first call: those of a forward call, for its gradients."""
+    """Operators before the first call, or all where there is none: those of a forward call, for its gradients."""
     tree = list(tree)
-    first = min((int(node.start_time_ns) for node in _ranges(tree, CALL)), default=0)
+    first = min((int(node.start_time_ns) for node in _ranges(tree, CALL)), default=inf)
     return [
         one
         for node in tree

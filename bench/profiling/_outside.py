@@ -17,6 +17,14 @@ ROOT = Path(__file__).parents[2]
 TARGET = Path(__file__).with_name("_target.py")
 PARAMETERS = Path("/proc/driver/nvidia/params")
 LIMIT_S = 300.0
+PERMISSION = "ERR_NVGPUCTRPERM"
+FORBIDDEN = Absence(
+    f"the driver gives GPU counters to administrators only ({PERMISSION}; RmProfilingAdminOnly is 1)",
+    "an administrator writes `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into "
+    "/etc/modprobe.d/nvidia-profiling.conf and reboots; in a container, start it with --cap-add=SYS_ADMIN; or run "
+    "this command as root",
+)
+"""Why counters are refused, and what helps."""
 
 
 def program(name: str, fix: str) -> Absence | None:
@@ -44,12 +52,7 @@ def counters_forbidden(parameters: Path = PARAMETERS) -> Absence | None:
     restricted = any(line.replace(" ", "") == "RmProfilingAdminOnly:1" for line in text.splitlines())
     if not restricted or _is_admin():
         return None
-    return Absence(
-        "the driver gives GPU counters to administrators only (ERR_NVGPUCTRPERM; RmProfilingAdminOnly is 1)",
-        "an administrator writes `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into "
-        "/etc/modprobe.d/nvidia-profiling.conf and reboots; in a container, start it with --cap-add=SYS_ADMIN; or run "
-        "this command as root",
-    )
+    return FORBIDDEN
 
 
 def _is_admin(status: Path = Path("/proc/self/status")) -> bool:
@@ -92,6 +95,8 @@ def told(tool: str, command: Sequence[str], folder: Path, limit_s: float = LIMIT
         raise Unavailable(f"{tool} took more than {limit_s:.0f} s. Profile a shorter problem.") from None
     except OSError as error:
         raise Unavailable(f"{tool} cannot be started: {error}") from None
+    if PERMISSION in done.stdout:  # where the driver's settings could not be read beforehand
+        raise Unavailable(f"{FORBIDDEN.reason}; {FORBIDDEN.fix}")
     if done.returncode:
         last = [line for line in done.stdout.splitlines() if line.strip()][-3:]
         raise Unavailable(f"{tool} ended with code {done.returncode}: {' / '.join(last) or 'it said nothing'}")

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.problem import Problem
-from bench.profiling._operators import CALL
-from bench.profiling._stages import (
+from bench.profiling._names import (
     ALLOCATION,
     COMPILED,
     COPIES,
@@ -23,11 +22,17 @@ from bench.profiling._stages import (
     SCORES,
     SOFTMAX,
     VALUES,
-    Placed,
-    factors,
 )
+from bench.profiling._operators import CALL, Operand
+from bench.profiling._stages import Placed
+from bench.profiling._work import factors
 
 SAVED = ", saved for backward"
+_OF_GRADIENTS = {
+    SCORES: ("scores", "gradients of q and k"),
+    VALUES: ("gradient of weights", "gradient of v"),
+}
+"""What a product of the gradients gives: an entry for each query and key, or for each feature."""
 NUMBER_BYTES = 16
 """Memory of a number or two is no tensor of attention."""
 
@@ -133,12 +138,16 @@ class Naming:
         """What the result of an operator is."""
         backward, stage = placed.half == "backward", placed.stage
         if stage in (SCORES, VALUES):
-            pairs = self._is_pairs(placed)
             if not backward:
                 return "scores" if stage == SCORES else "value sums"
-            if stage == SCORES:
-                return "scores" if pairs else "gradients of q and k"
-            return "gradient of weights" if pairs else "gradient of v"
+            pairs, features = _OF_GRADIENTS[stage]
+            first, second = factors(placed.operator)
+            if first is None or second is None:
+                return "other"
+            of_pairs, of_features = (self._shaped(first, second, rows=rows) for rows in (True, False))
+            if of_pairs and of_features:
+                return f"{pairs} or {features}"  # as long as wide, they look the same
+            return pairs if of_pairs else features
         large = one.size_bytes > 8 * self._problem.batch_size * self._problem.num_heads_q * self._problem.seqlen_q
         if stage == COPIES and not large:
             return "softmax statistics"  # one number for each query
@@ -149,11 +158,14 @@ class Naming:
             return ("gradient of scores" if backward else "mask or masked scores") if large else "mask"
         return {COPIES: "copies", COMPILED: "buffers of compiled code", OTHER: "other"}.get(stage, stage)
 
-    def _is_pairs(self, placed: Placed) -> bool:
-        """Whether a product gives an entry for each query and key, and not for each query and feature."""
-        first, second = factors(placed.operator)
-        widths = (self._problem.head_dim, self._problem.head_dim_v)
-        return first is not None and second is not None and first.sizes[-1] in widths and second.sizes[-1] not in widths
+    def _shaped(self, first: Operand, second: Operand, *, rows: bool) -> bool:
+        """Whether a product may give an entry for each query and key (``rows``), or one for each feature."""
+        problem = self._problem
+        widths = (problem.head_dim, problem.head_dim_v)
+        inner, width = first.sizes[-1], second.sizes[-1]
+        if rows:
+            return inner in widths and width <= problem.seqlen_k and (width not in widths or width == problem.seqlen_k)
+        return width in widths
 
 
 def _writes(placed: Placed, position: int) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from bench.ceilings import BEYOND_CACHE, MEMORY_SHARE, UNKNOWN_CACHE_SET, Stopwatch, free_bytes, measure_ceilings
 from bench.digest import Roof
 from bench.header import Bandwidth, Ceilings
+from bench.profiling._names import is_product
+from bench.profiling._stages import Placed
+from bench.profiling._work import factors
 
 OVERHEAD_SHARE = 0.5
 """A stage most of whose time is the cost of calling so many operators is bound by that."""
@@ -30,28 +33,37 @@ class Limits:
         beyond = ceilings.cache_bytes is not None and working_set_bytes > ceilings.cache_bytes
         return (beyond and ceilings.memory_bytes_per_s) or ceilings.bytes_per_s
 
-    def roof(self, time_ns: float, calls: int, flop: int, moved_bytes: Sequence[int]) -> tuple[Roof, float | None]:
+    def roof(
+        self, time_ns: float, calls: int, flop: Mapping[str, int], moved_bytes: Sequence[int]
+    ) -> tuple[Roof, float | None]:
         """Which limit a stage is nearest to, and the least time that it allows over the time taken.
 
         Args:
             time_ns: of the stage.
             calls: operators in it.
-            flop: their arithmetic.
+            flop: their arithmetic by the dtype that it is done in.
             moved_bytes: bytes of each.
         """
-        compute_ns = 1e9 * flop / self.ceilings.flop_per_s[self.dtype]
+        compute_ns = sum(1e9 * count / self.ceilings.flop_per_s[dtype] for dtype, count in flop.items() if count)
         moving_ns = sum(1e9 * size / self.bandwidth(size) for size in moved_bytes)
         least_ns = max(compute_ns, moving_ns)
         if time_ns <= 0 or least_ns <= 0 or calls * self.operator_ns >= OVERHEAD_SHARE * time_ns:
             return "overhead", None
         return ("compute" if compute_ns >= moving_ns else "bandwidth"), least_ns / time_ns
 
+    def dtype_of(self, placed: Placed) -> str:
+        """In which dtype an operator computes: in the problem's, unless it multiplies what was made float32 before."""
+        factor, _ = factors(placed.operator)
+        widened = factor is not None and factor.element_bytes == 4 and is_product(placed.operator.name)
+        return "float32" if widened else self.dtype
+
 
 def ceilings_for(device: str, dtype: str, watch: Stopwatch | None = None) -> Ceilings:
-    """Rates and bandwidths in about a second: products of the dtype, and copies within and beyond the last cache."""
+    """Rates and bandwidths in about a second: products of the dtype and of float32, copies in and beyond the cache."""
     import torch
 
-    found = measure_ceilings(device, [dtype], quick=True, stopwatch=watch)
+    # Half precision may be computed in float32, so both rates are known.
+    found = measure_ceilings(device, list(dict.fromkeys((dtype, "float32"))), quick=True, stopwatch=watch)
     free = free_bytes(device)
     wanted = UNKNOWN_CACHE_SET if found.cache_bytes is None else BEYOND_CACHE * found.cache_bytes
     if free is not None and wanted > MEMORY_SHARE * free:

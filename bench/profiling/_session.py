@@ -9,10 +9,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bench.digest import Digest, Tool
-from bench.errors import BenchError, NothingSelectedError, Unavailable, UnknownNameError
+from bench.digest import DIGEST_FILE, TIMELINE, Digest, Tool, load_digest
+from bench.digest_text import TEXT_FILE
+from bench.errors import BenchError, NothingSelectedError, OutputError, Unavailable, UnknownNameError, Unsupported
 from bench.fresh_call import in_fresh_process
-from bench.implementation import refusal
+from bench.implementation import implementations, refusal
 from bench.profiling import Found, Subject, tools
 from bench.registry import load_file
 
@@ -59,37 +60,55 @@ def chosen_tools(names: Sequence[str]) -> list[str]:
     return [name for name in known if name in names] or [name for name, tool in tools.items() if tool.default]
 
 
-def machine(implementation: str, device: str | None, load: tuple[Path, ...]) -> Machine:
-    """Ask in a process of its own."""
+def machines(names: Sequence[str], device: str | None, load: tuple[Path, ...]) -> dict[str, Machine]:
+    """What is known of each implementation; asked in a process of its own."""
     for file in load:
         load_file(file)
     import torch
 
-    from bench.implementation import implementations
+    has_cuda = torch.cuda.is_available()
+    chosen = device or ("cuda" if has_cuda else "cpu")
+    if chosen == "cuda" and not has_cuda:
+        return dict.fromkeys(names, Machine(chosen, chosen, None, "torch sees no CUDA device"))
+    device_name = torch.cuda.get_device_name() if chosen == "cuda" else "cpu"
+    found = {}
+    for name in names:
+        try:
+            found[name] = Machine(chosen, device_name, implementations.get(name).version(), None, _versions())
+        except Unavailable as error:
+            found[name] = Machine(chosen, device_name, None, str(error))
+    return found
 
-    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    name = torch.cuda.get_device_name() if chosen == "cuda" and torch.cuda.is_available() else "cpu"
-    if chosen == "cuda" and not torch.cuda.is_available():
-        return Machine(chosen, chosen, None, "torch sees no CUDA device")
-    try:
-        return Machine(chosen, name, implementations.get(implementation).version(), None, _versions())
-    except Unavailable as error:
-        return Machine(chosen, name, None, str(error))
+
+def check(subject: Subject, known: Machine) -> None:
+    """End here if the cell cannot be computed.
+
+    Raises:
+        NothingSelectedError: with the reason.
+    """
+    refused = refusal(subject.member, subject.problem, subject.device)
+    reason = known.reason or (refused[1] if refused else None)
+    if reason is not None:
+        raise _impossible(subject, reason)
+
+
+def _impossible(subject: Subject, reason: str) -> NothingSelectedError:
+    return NothingSelectedError(
+        f"profiled cell must be one that runs here, got {subject.implementation} on {subject.problem.key}: "
+        f"{reason.rstrip('.')}. Name another, see `attention-bench list implementations`."
+    )
 
 
 def profile_cell(subject: Subject, known: Machine, names: Sequence[str], folder: Path) -> Digest:
     """The digest of one cell; native files are left in the folder, which must exist.
 
+    What an earlier profile left there is removed first: half of it would stand beside what is new.
+
     Raises:
         NothingSelectedError: if the cell cannot be computed here.
     """
-    refused = refusal(subject.member, subject.problem, subject.device)
-    reason = known.reason or (refused[1] if refused else None)
-    if reason is not None:
-        raise NothingSelectedError(
-            f"profiled cell must be one that runs here, got {subject.implementation} on {subject.problem.key}: "
-            f"{reason}. Name another, see `attention-bench list implementations`."
-        )
+    check(subject, known)
+    _clear(folder)
     parts: dict[str, Any] = dict(ABSENT)
     kernels: tuple[Any, ...] = ()
     states = []
@@ -107,6 +126,9 @@ def profile_cell(subject: Subject, known: Machine, names: Sequence[str], folder:
         except BenchError as error:
             states.append(Tool(name=name, status="failed", reason=str(error), fix=f"see {name}.log"))
             continue
+        if isinstance(found, Unsupported):
+            (folder / f"{name}.log").unlink(missing_ok=True)
+            raise _impossible(subject, str(found))
         states.append(found if isinstance(found, Tool) else Tool(name=name, status="done", files=dict(found.files)))
         if isinstance(found, Found):
             (folder / f"{name}.log").unlink(missing_ok=True)
@@ -125,16 +147,33 @@ def profile_cell(subject: Subject, known: Machine, names: Sequence[str], folder:
     )
 
 
-def look(name: str, subject: Subject, folder: Path) -> Found | Tool:
+def look(name: str, subject: Subject, folder: Path) -> Found | Tool | Unsupported:
     """Entry point of a tool's process: what it found, or why it did not."""
     for file in subject.load:
         load_file(file)
     try:
         with _quiet():
             return tools.get(name)().look(subject, folder)
+    except Unsupported as error:  # the library refuses the problem, whatever the tool
+        return Unsupported(str(error))
     except Exception as error:  # noqa: BLE001  # whatever a profiler breaks on, the others go on
         text = str(error) if isinstance(error, BenchError) else f"{type(error).__name__}: {error}"
-        return Tool(name=name, status="failed", reason=text.splitlines()[0][:600] if text else type(error).__name__)
+        reason = text.splitlines()[0][:600] if text else type(error).__name__
+        return Tool(name=name, status="failed", reason=reason, fix=f"see {name}.log")
+
+
+def _clear(folder: Path) -> None:
+    """Remove what an earlier profile left: its digest and text, the files that it names, its figure, its logs."""
+    path = folder / DIGEST_FILE
+    if not path.exists():
+        return
+    try:
+        earlier = load_digest(path).tools
+    except OutputError:
+        earlier = ()  # whose the other files are is not known
+    named = [name for tool in earlier for name in (*tool.files, f"{tool.name}.log")]
+    for name in (*named, DIGEST_FILE, TEXT_FILE, f"{TIMELINE}.png"):
+        (folder / Path(name).name).unlink(missing_ok=True)
 
 
 def _versions() -> dict[str, str | None]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from bench.digest import KernelRow
 from bench.errors import Unavailable
-from bench.profiling import Absence, Found, Subject, register_tool
+from bench.profiling import Absence, Found, Subject, Tool, register_tool
 from bench.profiling._outside import program, target, told
 from bench.profiling._target import write_subject
 
@@ -24,7 +24,7 @@ _LINE = re.compile(r"^\s*([\d,]+)\s+\(\s*[\d.]+%\)\s+(?P<name>\S.*)$")
 
 
 @register_tool
-class Callgrind:
+class Callgrind(Tool):
     """Instruction counts of one call by function."""
 
     name: ClassVar[str] = "callgrind"
@@ -35,6 +35,8 @@ class Callgrind:
         """It needs valgrind, a cell on the CPU, and not too long a problem."""
         if subject.device != "cpu":
             return Absence("callgrind counts instructions of the CPU, and the cell runs on a GPU", applicable=False)
+        if found := super().absence(subject):
+            return found
         pairs = subject.problem.all_pairs
         if pairs > LARGEST_PAIRS:
             reason = f"valgrind runs fifty times as slow, and {pairs} scores are more than {LARGEST_PAIRS}"

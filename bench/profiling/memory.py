@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
+from bench.calls import Step
 from bench.digest import Lifetime, MemoryTimeline, Tensor
 from bench.probes.allocator_events import Change, changes, record_events
-from bench.profiling import Absence, Found, Subject, outputs, register_tool, stand_in, warmed
-from bench.profiling._operators import CALL, read_calls
+from bench.profiling import Found, Subject, Tool, outputs, register_tool, warmed
+from bench.profiling._operators import CALL, Operator, read_calls, read_forward
 from bench.profiling._owners import Allocation, Naming
 from bench.profiling._stages import place
 from bench.units import ns_to_ms
@@ -23,31 +25,41 @@ LEAST_SHARE = 1e-3
 
 
 @register_tool
-class MemoryTool:
+class MemoryTool(Tool):
     """Allocations over the call, each with its name."""
 
     name: ClassVar[str] = "memory"
     summary: ClassVar[str] = "allocations over the call by tensor, and the owners of the peak"
     default: ClassVar[bool] = True
 
-    def absence(self, subject: Subject) -> Absence | None:
-        """It comes with torch; what stands in for an implementation is not looked at."""
-        return stand_in(subject)
-
     def look(self, subject: Subject, folder: Path) -> Found:
         """Record one call."""
-        inputs = subject.inputs()
-        step = subject.step(inputs)
+        step, forward = prepared(subject)
         warmed(step, subject)
         if subject.device == "cpu":
-            return Found(parts={"memory": on_cpu(subject, step.run)})
+            return Found(parts={"memory": on_cpu(subject, step.run, forward)})
         timeline = _on_cuda(step.run, folder / SNAPSHOT)
         how = "drop it onto https://pytorch.org/memory_viz, which keeps it in the browser"
         return Found(files={SNAPSHOT: how}, parts={"memory": timeline})
 
 
-def on_cpu(subject: Subject, run: Callable[[], Any]) -> MemoryTimeline:
-    """Timeline of one call from the events that the memory probe adds up."""
+def prepared(subject: Subject) -> tuple[Step, list[Operator]]:
+    """The step, and the operators of its forward call where that is no part of it (direction ``bwd`` on the CPU)."""
+    inputs = subject.inputs()
+    if subject.problem.direction != "bwd" or subject.device != "cpu":
+        return subject.step(inputs), []
+    found, step = record_events(partial(subject.step, inputs), record_shapes=True)
+    return cast(Step, step), read_forward(found.experimental_event_tree())
+
+
+def on_cpu(subject: Subject, run: Callable[[], Any], forward: Sequence[Operator] = ()) -> MemoryTimeline:
+    """Timeline of one call from the events that the memory probe adds up.
+
+    Args:
+        subject: the cell.
+        run: its step.
+        forward: operators of the forward call before it, whose gradients it computes.
+    """
     from torch.profiler import record_function
 
     def call() -> Any:
@@ -57,7 +69,7 @@ def on_cpu(subject: Subject, run: Callable[[], Any]) -> MemoryTimeline:
     found, result = record_events(call, record_shapes=True)
     tree = list(found.experimental_event_tree())
     operators = read_calls(tree, {})[0]
-    placed = place(operators, subject.problem)
+    placed = place(operators, subject.problem, forward)
     allocations, peak_ns = replayed(changes(tree))
     named = {tensor.untyped_storage().data_ptr(): name for name, tensor in outputs(result).items()}
     naming = Naming(placed, subject.problem, named)

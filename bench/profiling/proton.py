@@ -32,7 +32,9 @@ class Proton:
         """It needs Triton, and a GPU."""
         if found := needs_gpu(subject, "proton"):
             return found
-        if find_spec("triton") is None or find_spec("triton.profiler") is None:
+        triton = find_spec("triton")  # asking for its profiler by name would import it
+        places = [] if triton is None else triton.submodule_search_locations or []
+        if not any(Path(place, "profiler").is_dir() for place in places):
             return Absence("no triton with its profiler is installed", "`pip install triton` (it ships for Linux)")
         return None
 

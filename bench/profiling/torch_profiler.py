@@ -11,42 +11,35 @@ from typing import Any, ClassVar
 
 from bench.calls import Step
 from bench.digest import Stage
-from bench.profiling import Absence, Found, Subject, register_tool, stand_in, warmed
-from bench.profiling._operators import (
-    CALL,
-    TINY,
-    read_calls,
-    read_forward,
-    read_kernels,
-    tiny_ns,
-)
+from bench.profiling import Found, Subject, Tool, register_tool, warmed
+from bench.profiling._names import FUSED, OTHER, OVERHEAD, STAGES
+from bench.profiling._operators import CALL, TINY, Operator, read_calls, read_forward, read_kernels, tiny_ns
 from bench.profiling._roofs import Limits, ceilings_for
-from bench.profiling._stages import FUSED, OTHER, OVERHEAD, STAGES, Placed, described, place
-from bench.units import ns_to_ms
+from bench.profiling._stages import Placed, described, place
+from bench.units import format_bytes, ns_to_ms
 
 TRACE = "trace.json.gz"
+HOW_TO_OPEN = "open in https://ui.perfetto.dev or chrome://tracing, both of which read it compressed"
 PLAIN_CALLS = 5
-"""Calls without a profiler, for context."""
+"""Calls without a profiler, for context, at most."""
 SECONDS = 1.0
-"""Of profiled calls, about."""
+"""Of profiled calls, about; of others, after which there is no further one."""
 MOST_STEPS = 20
 MOST_EVENTS = 60_000
 """Of the trace, about; as many are some 2 MB, compressed."""
+MOST_TRACE_BYTES = 20_000_000
+"""Of the compressed trace. One call may have more events than all calls should; viewers open no larger file."""
 TINY_CALLS = 50
 NAMED_OPERATORS = 6
 
 
 @register_tool
-class TorchProfiler:
+class TorchProfiler(Tool):
     """Time by stage, with FLOP, bytes and the nearest roof, and a trace to look at."""
 
     name: ClassVar[str] = "torch"
     summary: ClassVar[str] = "time by stage against the measured roofs, and a Chrome trace"
     default: ClassVar[bool] = True
-
-    def absence(self, subject: Subject) -> Absence | None:
-        """It comes with torch; what stands in for an implementation is not looked at."""
-        return stand_in(subject)
 
     def look(self, subject: Subject, folder: Path) -> Found:
         """Profile some calls, and measure the ceilings in the same process."""
@@ -54,25 +47,27 @@ class TorchProfiler:
 
         inputs = subject.inputs()
         step = subject.step(inputs)
-        warmed(step, subject)
-        unprofiled_ns = median(_wall_ns(step, subject) for _ in range(PLAIN_CALLS))
-        count = _steps(unprofiled_ns, _events(step, subject))
-        profiler, walls = _profiled(subject, step, count, inputs)
+        warmed(step, subject, calls=1)
+        events = _events(step, subject)
+        unprofiled_ns = median(_plain(step, subject))
+        count = _steps(unprofiled_ns, events)
+        profiler, all_walls = _profiled(subject, step, count, inputs)
         found = profiler.profiler.kineto_results
         tree = list(found.experimental_event_tree())
         kernels = read_kernels(found.events())
-        calls = read_calls(tree, kernels)
+        calls, walls = undisturbed(read_calls(tree, kernels), all_walls)
         forward = read_forward(tree) if subject.problem.direction == "bwd" else ()
         profiler.export_chrome_trace(str(folder / TRACE))
+        dropped = _too_large(folder / TRACE)
         ceilings = ceilings_for(subject.device, subject.problem.dtype)
         limits = Limits(ceilings, subject.problem.dtype, median(tiny_ns(tree, kernels)))
         placed = [place(call, subject.problem, forward) for call in calls]
         stages = stages_of(placed, walls, limits, subject.device)
         launches = [sum(len(one.kernels) for one in call) for call in calls]
         return Found(
-            files={TRACE: "open in https://ui.perfetto.dev or chrome://tracing, both of which read it compressed"},
+            files={} if dropped else {TRACE: HOW_TO_OPEN},
             parts={
-                "steps": count,
+                "steps": len(walls),
                 "total_ms": ns_to_ms(mean(walls)),
                 "unprofiled_ms": ns_to_ms(unprofiled_ns),
                 "stages": stages,
@@ -80,8 +75,16 @@ class TorchProfiler:
                 "launches": round(mean(launches)) if subject.device == "cuda" else None,
                 "ceilings": ceilings,
                 "threads": torch.get_num_threads(),
+                "notes": {"trace": dropped} if dropped else {},
             },
         )
+
+
+def undisturbed(calls: Sequence[list[Operator]], walls: Sequence[int]) -> tuple[list[list[Operator]], list[int]]:
+    """The quicker half of the calls: one that lost the processor would give its time to whatever stage it was in."""
+    limit = median(walls)
+    kept = [(call, wall) for call, wall in zip(calls, walls, strict=True) if wall <= limit]
+    return [call for call, _ in kept], [wall for _, wall in kept]
 
 
 def stages_of(placed: Sequence[Sequence[Placed]], walls: Sequence[int], limits: Limits, device: str) -> list[Stage]:
@@ -102,8 +105,8 @@ def stages_of(placed: Sequence[Sequence[Placed]], walls: Sequence[int], limits: 
             times[key] += one.operator.own_ns
         elif one.operator.kernels:
             times[key] += sum(kernel.time_ns for kernel in one.operator.kernels)
-        else:
-            key = (OVERHEAD, "forward")
+        elif not one.flop and not one.moved_bytes:
+            key = (OVERHEAD, "forward")  # else its work is done by the kernels of operators that it calls
         groups[key].append(one)
     if device != "cpu":
         times[OVERHEAD, "forward"] = max(0.0, sum(walls) - sum(times.values()))
@@ -119,8 +122,10 @@ def _stage(
     own: dict[str, float] = defaultdict(float)
     for one in placed:
         kernels = one.operator.kernels if device != "cpu" else ()
-        for label, spent in [(k.name, k.time_ns) for k in kernels] or [(described(one), one.operator.own_ns)]:
+        for label, spent in [(k.name, k.time_ns) for k in kernels]:
             own[label] += spent
+        if device == "cpu" or name == OVERHEAD:
+            own[described(one)] += one.operator.own_ns
     names = sorted(own, key=lambda label: -own[label])
     calls = sum(len(one.operator.kernels) if device != "cpu" else 1 for one in placed)
     common = {
@@ -138,19 +143,43 @@ def _stage(
     if unknown:
         what = f"what {', '.join(unknown[:NAMED_OPERATORS])} computes and moves does not follow from its shapes"
         return Stage(**common, reason=what)
-    flop, moved = sum(one.flop or 0 for one in placed), [one.moved_bytes or 0 for one in placed]
+    moved = [one.moved_bytes or 0 for one in placed]
+    flop: dict[str, int] = defaultdict(int)
+    for one in placed:
+        flop[limits.dtype_of(one)] += one.flop or 0
     roof, fraction = limits.roof(time_ns, calls, flop, moved)
     why = None if fraction is not None else "its time is that of calling its operators"
     if name == FUSED:
-        why = "FLOP and bytes are those of the theory: inputs read and results written once"
+        why = (
+            "one kernel does products, mask and softmax, whose parts cannot be told apart; FLOP and bytes are those of "
+            "the theory, inputs read and results written once"
+        )
     return Stage(
         **common,
-        flop=round(flop / count),
+        flop=round(sum(flop.values()) / count),
         moved_bytes=round(sum(moved) / count),
         roof=roof,
         roof_fraction=fraction,
         reason=why,
     )
+
+
+def _too_large(trace: Path) -> str | None:
+    """Remove a trace that no viewer opens, and say so."""
+    size = trace.stat().st_size
+    if size <= MOST_TRACE_BYTES:
+        return None
+    trace.unlink()
+    limit = format_bytes(MOST_TRACE_BYTES)
+    return f"not kept, as it has {format_bytes(size)} and viewers open {limit}; profile a shorter problem"
+
+
+def _plain(step: Step, subject: Subject) -> list[int]:
+    """Nanoseconds of some calls without a profiler; one of a slow call."""
+    walls = [_wall_ns(step, subject)]
+    while len(walls) < PLAIN_CALLS and sum(walls) < SECONDS * 1e9:
+        walls.append(_wall_ns(step, subject))
+    return walls
 
 
 def _wall_ns(step: Step, subject: Subject) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import OutputError
-from bench.report import claims, compare, environment, leaderboard, numerics, overview
+from bench.report import claims, compare, environment, leaderboard, numerics, overview, profiles
 from bench.report.cells import reasons, status_counts
 from bench.report.charts import specifications
 from bench.report.dataset import dataset
@@ -22,6 +22,7 @@ from bench.report.kernels import kernel_section
 from bench.report.machine import bandwidth_tables, diagnoses
 from bench.report.material import Material
 from bench.report.packing import compressed
+from bench.report.profile_charts import profile_specifications
 from bench.report.protocol import flag_table, protocol_table, telemetry_tables
 from bench.report.quantities import LINES, MEMORY, NUMERICS, SPEED
 from bench.report.repeat import repeat_command
@@ -41,10 +42,11 @@ SECTIONS = {
     "leaderboard": leaderboard,
     "numerics": numerics,
     "compare": compare,
+    "profiles": profiles,
     "environment": environment,
 }
 """Parts of the page with a module and a template of their own."""
-SCRIPTS = ("format", "dom", "data", "families", "charts", "table", "record", "which", "page")
+SCRIPTS = ("format", "dom", "data", "families", "charts", "table", "record", "which", "profiles", "page")
 """The page's own scripts, in the order of use; together they are one module."""
 
 
@@ -117,7 +119,7 @@ def _page(material: Material, content: dict[str, Any], drawn: Figures, library: 
         linked=any(not source.startswith("data:") for source in sources.values()),
         charts={"speed": SPEED, "memory": MEMORY, "numerics": NUMERICS},
         choices={chart.name: [asdict(choice) for choice in chart.choices] for chart in LINES},
-        specifications=specifications(content["looks"]),
+        specifications=specifications(content["looks"]) | (profile_specifications() if material.profiles.found else {}),
         packed=packed,
         library=Markup(f"\n{library}\n"),  # a script of a package, with what would end it escaped
         own=Markup(_own_script()),

@@ -98,7 +98,7 @@ def heat_map(looks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         opacity=alt.condition(f"!isValid(datum.implementation) || {CHOSEN}", alt.value(1), alt.value(0.25)),
     )
     chart = alt.layer(tiles, text).properties(width=alt.Step(96), height=alt.Step(40))
-    return _finished(chart, "Fastest implementation in every cell", chosen=True)
+    return finished(chart, "Fastest implementation in every cell", chosen=True)
 
 
 GRID: dict[str, Any] = {
@@ -127,7 +127,7 @@ def samples() -> dict[str, Any]:
         shape=alt.Shape("process:N", legend=alt.Legend(title="process")),
         tooltip=[alt.Tooltip("x:Q", title="sample"), alt.Tooltip("value:N", title="per call"), "process:N"],
     )
-    return _finished(alt.layer(_interval(base, y), points).properties(width=520, height=200), "Samples of one cell")
+    return finished(alt.layer(_interval(base, y), points).properties(width=520, height=200), "Samples of one cell")
 
 
 def quantiles() -> dict[str, Any]:
@@ -142,7 +142,7 @@ def quantiles() -> dict[str, Any]:
         tooltip=[alt.Tooltip("x:Q", title="share", format=".0%"), alt.Tooltip("value:N", title="per call")],
     )
     chart = alt.layer(_interval(base, y), line).properties(width=520, height=200)
-    return _finished(chart, "Quantiles of the samples of one cell")
+    return finished(chart, "Quantiles of the samples of one cell")
 
 
 PROCESSES = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"]
@@ -184,10 +184,10 @@ def _paneled(layers: Any, title: str) -> dict[str, Any]:
         columns=3,
         data=alt.NamedData(DATA),
     )
-    return _finished(chart, title, chosen=True)
+    return finished(chart, title, chosen=True)
 
 
-def _finished(chart: Any, title: str, chosen: bool = False) -> dict[str, Any]:
+def finished(chart: Any, title: str, chosen: bool = False) -> dict[str, Any]:
     """The specification with the look of the page; colours are variables of the style sheet."""
     import altair as alt
 

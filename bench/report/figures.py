@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.plots import draw_all, save_all
-from bench.report import claims
+from bench.report import claims, profiles
 from bench.report.material import Material
 
 
@@ -45,7 +45,7 @@ def draw_figures(material: Material, folder: Path) -> Figures:
     """Draw every plot and the figures of every claim that some row bears on, into ``folder``."""
     drawn, missing = draw_all(material.reading)
     proofs = list(claims.drawings(material.judged, material.reading))
-    groups = [(plot.title, drawings) for plot, drawings in drawn]
+    groups = [*((plot.title, drawings) for plot, drawings in drawn), *profiles.drawings(material)]
     saved = iter(save_all([drawing for _, drawings in (*groups, *proofs) for drawing in drawings], folder))
     found = [
         {

@@ -12,6 +12,7 @@ from bench.errors import NothingSelectedError
 from bench.notebook import Note, latest_findings, present_findings
 from bench.plots import Reading
 from bench.report.cells import CellTable, cell_table
+from bench.report.stored_profiles import NO_PROFILES, Profiles
 from bench.results import Run
 
 
@@ -23,6 +24,8 @@ class Material:
     judged: list[Judged]
     notes: Sequence[Note] = ()
     """Latest findings of the soundness notebook; empty if there is none."""
+    profiles: Profiles = NO_PROFILES
+    """Stored profiles of the runs' cells."""
 
     @classmethod
     def of(cls, runs: Sequence[Run], notebook: Path | None = None) -> Material:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import getpass
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bench.digest import Digest
 from bench.evidence import Evidence
 from bench.header import ALLOWED_VARIABLES, RunEnd, RunHeader
 from bench.notebook import Note
 from bench.record import Record
+from bench.report.stored_profiles import Profiles
 from bench.results import Run
 
 HOST, USER, PATH, REMOTE, ADDRESS, GPU = "HOST", "USER", "PATH", "REMOTE", "ADDRESS", "GPU"
@@ -59,6 +61,21 @@ def redacted(runs: Sequence[Run], notes: Sequence[Note] = ()) -> tuple[list[Run]
     """Runs and notes without host names, user names, paths, addresses, remotes and GPU identifiers in any string."""
     scrub = _scrubber(runs)
     return [_run(presentable(run), scrub) for run in runs], [_note(note, scrub) for note in notes]
+
+
+def redacted_profiles(profiles: Profiles, runs: Sequence[Run]) -> Profiles:
+    """Profiles of the runs as :func:`redacted` leaves the runs; where the files lie is left out."""
+    scrub = _scrubber(runs, _within([one.digest.model_dump() for one in profiles.found]))
+    found = [
+        replace(
+            one,
+            digest=Digest.model_validate(_clean(one.digest.model_dump(), scrub)),
+            folder=PATH,
+            doubts=tuple(scrub(doubt) for doubt in one.doubts),
+        )
+        for one in profiles.found
+    ]
+    return Profiles(tuple(found), tuple(scrub(text) for text in profiles.refused))
 
 
 def _run(run: Run, scrub: Callable[[str], str]) -> Run:
@@ -117,8 +134,8 @@ class _Scrub:
         return text
 
 
-def _scrubber(runs: Sequence[Run]) -> _Scrub:
-    texts = [text for run in runs for text in _strings(run)]
+def _scrubber(runs: Sequence[Run], more: Iterable[str] = ()) -> _Scrub:
+    texts = [*(text for run in runs for text in _strings(run)), *more]
     hosts = dict.fromkeys(run.header.environment.hostname for run in runs)
     users = {match for text in texts for match in _HOMES.findall(text)} | {_login()}
     users -= GENERIC | {""}

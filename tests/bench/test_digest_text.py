@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from planted_profile import digest, overhead, stage
+from planted_profile import CEILINGS, digest, overhead, stage
 
-from bench.digest import KernelRow
+from bench.digest import KernelRow, Tool
 from bench.digest_text import digest_text, kernel_rows, save_text, side_by_side, stage_rows
+from bench.problem import Problem
 
 
 def test_the_text_holds_stages_roofs_memory_files_and_absent_tools(tmp_path):
@@ -18,6 +19,31 @@ def test_the_text_holds_stages_roofs_memory_files_and_absent_tools(tmp_path):
     assert "- `trace.json.gz`: open in Perfetto" in text
     assert "- ncu (unavailable): no program ncu is found on PATH. To get it: install it." in text
     assert "nsys" not in text, "a tool that nobody asked for is no gap"
+
+
+def test_a_tool_that_broke_is_told_with_its_log_and_no_way_to_get_it():
+    broken = Tool(name="proton", status="failed", reason="RuntimeError: no.", fix="see proton.log")
+    text = digest_text(digest(tools=(broken,)))
+    assert "- proton (failed): RuntimeError: no (see proton.log).\n" in text
+
+
+def test_names_of_templates_are_no_tags():
+    rows = (KernelRow(tool="proton", name="void gemm<float, 4>(T*)", figures={"launches": 2.0}),)
+    unknown = stage("other", 10.0, flop=None, moved_bytes=None, roof=None, roof_fraction=None, reason="what a<b> does")
+    text = digest_text(digest(kernels=rows, stages=(unknown,)))
+    assert "| void gemm\\<float, 4\\>(T\\*) |" in text and "what a\\<b\\> does" in text
+
+
+def test_stages_that_do_not_add_up_are_said_to_be_off():
+    assert "add up to 90.0% of the profiled total, which is off" in digest_text(digest(stages=(overhead(90.0),)))
+
+
+def test_notes_and_every_rate_are_told():
+    rates = CEILINGS.model_copy(update={"flop_per_s": {"bfloat16": 200e9, "float32": 100e9}})
+    half = Problem(seqlen=64, dtype="bfloat16")
+    text = digest_text(digest(problem=half, ceilings=rates, notes={"trace": "not kept"}))
+    assert "bfloat16 products 200 GFLOP/s, float32 products 100 GFLOP/s; copies" in text
+    assert "- trace: not kept." in text
 
 
 def test_missing_figures_are_dashes_with_their_reason():

@@ -259,11 +259,12 @@ def test_cells_that_are_not_told_apart_have_no_fastest():
         assert not sentence.certain and "told apart" in sentence.text
 
 
-def test_impossible_rivals_are_not_the_best():
+@pytest.mark.parametrize("flag", ["impossible", "clocks_disagree"])
+def test_rivals_whose_time_explains_nothing_are_not_the_best(flag):
     cells = [
         planted.record("naive", 1024, 20.0),
         planted.record("sdpa_math", 1024, 15.0),
-        planted.record("sdpa_flash", 1024, 0.001, flags=[("impossible", "planted")]),
+        planted.record("sdpa_flash", 1024, 0.001, flags=[(flag, "planted")]),
     ]
     assert texts(why(cells, index=0), "the best on this problem")[0].startswith("sdpa_math is the fastest of 2")
 
@@ -408,8 +409,11 @@ def test_profiles_of_both_tell_how_much_each_moves():
     assert "their profiles" not in " ".join(texts(why(cells, index=0, digest=own)))
     unknown = stage("compiled code", 0.9, None, moved_bytes=None, reason="fused by a compiler")
     other = digest(unknown, record=cells[1], operators=1)
-    said = texts(why(cells, index=0, digest=own, others={"sdpa_flash": other}), "the best on this problem")
-    assert not any("read and write" in text for text in said)
+    parts = [stage(name, 0.04, None, moved_bytes=None, reason="-") for name in ("other", "layout copies")]
+    several = digest(*parts, stage("softmax", 0.92, "bandwidth"), record=cells[1])
+    for open_one in (other, several):
+        said = texts(why(cells, index=0, digest=own, others={"sdpa_flash": open_one}), "the best on this problem")
+        assert not any("read and write" in text for text in said)
 
 
 def test_a_profile_that_contradicts_the_limits_decides_nothing():

@@ -15,8 +15,8 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "gpu_check.sh"
 STUB = r"""#!/usr/bin/env bash
 words=" $* "
 case "$*" in
-  *torch.cuda.is_available*) [ "$STUB_GPU" = yes ]; exit ;;
-  *find_spec*) echo $STUB_MISSING; exit 0 ;;
+  *torch.cuda.is_available*) echo "torch planted"; [ "$STUB_GPU" = yes ]; exit ;;
+  "- torch "*) echo $STUB_MISSING; exit 0 ;;
   *sys.version_info*) echo 3.12; exit 0 ;;
 esac
 echo "$*" >>"$STUB_FOLDER/calls"
@@ -31,6 +31,9 @@ case "$*" in
   *"bench rank"*) echo "| implementation | ratio |" ;;
 esac
 """
+NVIDIA_SMI = """#!/usr/bin/env bash
+[ "${STUB_SMI:-$STUB_GPU}" = yes ] && echo 'Planted H200, 570.1'
+"""
 GPU_STEPS = {
     "kernels-float32": "-k float32$",
     "kernels-float16": "float16 and not bfloat16",
@@ -44,8 +47,9 @@ GPU_STEPS = {
     "profile-naive": "profile -i naive",
     "profile-sdpa_flash": "profile -i sdpa_flash",
     "profile-triton_flash": "profile -i triton_flash",
-    "report": "bench report",
+    "report": "bench report .*/report$",
     "explain": "bench explain",
+    "page": "bench report .*--profiles",
     "rank": "bench rank",
     "ratios": "flash_ratios",
 }
@@ -59,7 +63,7 @@ def stage(tmp_path: Path):
     tools = tmp_path / "tools"
     tools.mkdir()
     stub(tools / "python", STUB)
-    stub(tools / "nvidia-smi", "#!/usr/bin/env bash\necho 'Planted H200, 570.1'\n")
+    stub(tools / "nvidia-smi", NVIDIA_SMI)
 
     def environment(gpu: bool, limit: int, **variables: str) -> dict[str, str]:
         plain = {
@@ -109,7 +113,7 @@ def test_all_steps_run_and_the_tables_come_last(stage, gpu, steps, tmp_path):
     assert f"device: {'Planted H200, 570.1' if gpu else 'no GPU'}" in out
     assert "tests: 3 passed in 0.1s" in out
     assert out.index("| step |") < out.index("| implementation | ratio |")
-    assert {path.stem for path in (tmp_path / "out").glob("*.log")} == steps
+    assert {path.stem for path in (tmp_path / "out").glob("*.log")} == {*steps, "torch"}
 
 
 @pytest.mark.parametrize("failing", GPU_STEPS)
@@ -119,6 +123,36 @@ def test_a_step_that_fails_is_named_and_stops_no_other(stage, failing):
     assert table.pop(failing) == "failed (7): planted / failure"
     assert table == dict.fromkeys(set(GPU_STEPS) - {failing}, "ok")
     assert process.returncode == 1
+
+
+def test_a_gpu_that_torch_does_not_see_is_a_failure_and_the_small_part_still_runs(stage):
+    process = stage(gpu=False, STUB_SMI="yes")
+    table, *_ = outcomes(process)
+    assert table.pop("torch") == "sees no GPU, though one is there: torch planted"
+    assert table == dict.fromkeys(ON_THE_CPU, "ok")
+    assert process.returncode == 1
+
+
+def test_a_gpu_without_nvidia_smi_is_still_used(stage):
+    table, out, _ = outcomes(stage(STUB_SMI="no"))
+    assert table == dict.fromkeys(GPU_STEPS, "ok")
+    assert "device: a GPU that nvidia-smi does not name, torch planted" in out
+
+
+def test_a_package_whose_own_package_is_missing_is_named_by_that(tmp_path):
+    """The part of the script that looks for packages, with a planted one."""
+    (tmp_path / "jinja2.py").write_text("import markupsafe_planted.inner")
+    text = SCRIPT.read_text()
+    code = text.split("<<'END'\n")[1].split("\nEND\n")[0]
+    done = subprocess.run(
+        [sys.executable, "-", "jinja2", "planted_name", "rich"],
+        input=code,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["markupsafe_planted", "planted_name"]
 
 
 def alive(folder: Path) -> list[int]:
@@ -151,7 +185,7 @@ def test_out_of_time_later_steps_are_not_run_and_the_table_still_comes(stage, tm
 
 def test_what_no_limit_ends_the_watchdog_does(stage, tmp_path):
     """``timeout`` itself does not come back, as where a process hangs in the driver."""
-    hung = '#!/usr/bin/env bash\n[ "$1" = 30 ] && exit 1\n[ "$1" = 5 ] && exit 1\nsleep 1000\n'
+    hung = '#!/usr/bin/env bash\n[ "$1" = 60 ] && exit 1\n[ "$1" = 10 ] && exit 1\n[ "$1" = 5 ] && exit 1\nsleep 1000\n'
     stub(tmp_path / "tools" / "timeout", hung)
     process = stage(limit=4, gpu=False)
     table, *_ = outcomes(process)

@@ -10,7 +10,7 @@ from bench.errors import NothingSelectedError
 from bench.plots import save
 from bench.problem import Problem
 from bench.profile_figures import LOOKS, draw_memory_timeline, draw_stage_shares, stacked
-from bench.profiling._stages import STAGES
+from bench.profiling._names import STAGES
 
 FLASH = (stage("fused attention", 97.0, roof="compute"), overhead(3.0))
 

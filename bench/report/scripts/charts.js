@@ -13,7 +13,7 @@ const EMBED = { renderer: "svg", actions: false, tooltip: { theme: "page" } };
 class Charts {
   constructor(data, open) {
     Object.assign(this, { data, open, specifications: parsed("specifications"), choices: parsed("choices") });
-    this.all = Array.from(document.querySelectorAll("figure.chart"), (figure) => this.made(figure));
+    this.all = Array.from(document.querySelectorAll("figure[data-chart]"), (figure) => this.made(figure));
     this.watch = new IntersectionObserver((entries) => {
       for (const entry of entries) this.of(entry.target).visible = entry.isIntersecting;
       this.draw();

@@ -2,10 +2,13 @@
 
 const parsed = (id) => JSON.parse(document.getElementById(id).textContent);
 
+async function unzipped(id) {
+  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (char) => char.charCodeAt(0));
+  return JSON.parse(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
+}
+
 async function load() {
-  const bytes = Uint8Array.from(atob(document.getElementById("dataset").textContent), (char) => char.charCodeAt(0));
-  const text = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
-  return new Dataset(JSON.parse(text));
+  return new Dataset(await unzipped("dataset"));
 }
 
 const unpacked = (column) => column.v ?? column.at.map((place) => column.of[place]);

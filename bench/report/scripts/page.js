@@ -46,7 +46,8 @@ async function start() {
   }
   addEventListener("hashchange", () => record.openLinked());
   record.openLinked();
-  globalThis.attentionBench = { data, charts, families, record, table };
+  const profiles = document.getElementById("profile-data") && new Profiles(await unzipped("profile-data"), charts.specifications);
+  globalThis.attentionBench = { data, charts, families, record, table, profiles };
 }
 
 start().catch((error) => {

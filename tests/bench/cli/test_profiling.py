@@ -25,6 +25,7 @@ def run(capsys, *words):
         (["-p", "T64"], "--implementation"),
         (["-i", "naive", "-p", "short"], "T2048"),
         (["-i", "navie", "-p", "T64"], "naive"),
+        (["-i", "naive", "-i", "navie", "-p", "T64"], "did you mean naive"),
         (["-i", "naive", "-p", "T64", "--tool", "torhc"], "torch"),
         (["-i", "naive", "-p", "T64", "--across-seqlen", "1k"], "--across-seqlen"),
         (["-i", "naive", "-p", "T64", "--across-seqlen", "64,0"], "at least 1"),
@@ -41,6 +42,42 @@ def test_a_cell_that_cannot_be_computed_ends_with_5(capsys, tmp_path):
     code, _, err = run(capsys, "-i", "sdpa_flash", "-p", "T64-d64:32", "-o", str(tmp_path))
     assert code == 5
     assert "head_dim_v" in err
+
+
+def test_a_second_cell_that_cannot_be_computed_ends_before_the_first_runs(capsys, tmp_path):
+    code, _, err = run(capsys, "-i", "naive", "-i", "sdpa_flash", "-p", "T64-d64:32", "-o", str(tmp_path / "out"))
+    assert code == 5
+    assert "head_dim_v" in err
+    assert not (tmp_path / "out").exists()
+
+
+LOADED = """
+from bench.implementation import implementations
+from implementations.naive import Naive
+
+class Mine(Naive):
+    name = "mine"
+
+implementations.add("mine", Mine())
+"""
+
+
+def test_a_file_with_an_implementation_is_loaded_once_however_many_cells_there_are(capsys, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(LOADED)
+    words = ["-i", "mine", "-i", "mine", "-p", "T32", "--across-seqlen", "32,64,32", "--tool", "memory"]
+    code, out, _ = run(capsys, *words, "--load", str(file), "-o", str(tmp_path / "out"), "--format", "markdown")
+    assert code == 0
+    assert out.count("| mine |") == 2
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        f"mine-B1-H4-T{length}-d64-float32-fwd-full" for length in (32, 64)
+    }
+
+
+def test_a_named_tool_that_is_no_use_for_the_cell_says_why_and_ends_with_1(capsys, tmp_path):
+    code, _, err = run(capsys, "-i", "naive", "-p", "T32", "--tool", "nsys", "-o", str(tmp_path))
+    assert code == 1
+    assert "nsys gives nothing: nsys looks at GPU kernels" in err
 
 
 def test_memory_alone_is_a_digest_a_text_and_a_figure(capsys, tmp_path, monkeypatch):

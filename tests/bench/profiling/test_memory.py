@@ -7,7 +7,7 @@ import pytest
 from bench.probes.allocator_events import AllocatorEvents, Change
 from bench.problem import Problem
 from bench.profiling import Subject, warmed
-from bench.profiling.memory import of_snapshot, on_cpu, replayed, timeline
+from bench.profiling.memory import of_snapshot, on_cpu, prepared, replayed, timeline
 
 PROBLEM = dict(seqlen=192, num_heads=2, head_dim=16, mask="causal")
 MATRIX = 2 * 192 * 192 * 4
@@ -17,9 +17,9 @@ OUT = 2 * 192 * 16 * 4
 def look(name, **fields):
     """The timeline of an implementation's call, and the call."""
     subject = Subject(Problem(**PROBLEM | fields), name, "cpu")
-    step = subject.step(subject.inputs())
+    step, forward = prepared(subject)
     warmed(step, subject)
-    return on_cpu(subject, step.run), step
+    return on_cpu(subject, step.run, forward), step
 
 
 def owned(found):
@@ -52,6 +52,20 @@ def test_gradients_of_naive_hold_the_weights_and_both_their_gradients():
     }
     assert {name: owned(found).get(name) for name in wanted} == wanted
     assert {"dq", "dk"} <= {one.owner for one in found.lifetimes}
+
+
+def test_gradients_alone_are_named_by_the_forward_call_before_them():
+    found, _ = look("naive", direction="bwd")
+    names = {one.owner for one in found.lifetimes}
+    assert {"gradient of weights", "gradient of scores", "dq", "dk", "dv"} <= names
+    assert not names & {"other", "scores", "weights"}
+
+
+def test_gradients_that_look_the_same_are_not_told_apart():
+    found, _ = look("naive", direction="fwd_bwd", seqlen=16)
+    names = {one.owner for one in found.lifetimes}
+    assert "gradient of weights or gradient of v" in names
+    assert not names & {"gradient of weights", "gradient of v"}
 
 
 def test_online_softmax_holds_a_tile_of_scores_and_no_matrix():

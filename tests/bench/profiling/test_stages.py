@@ -6,9 +6,10 @@ import pytest
 from planted_profile import CEILINGS
 
 from bench.problem import Problem
+from bench.profiling._names import STAGE_OF, STAGES, kernel_stage
 from bench.profiling._operators import CALL, GRADIENT, Kernel, Operand, Operator
 from bench.profiling._roofs import Limits
-from bench.profiling._stages import STAGE_OF, STAGES, kernel_stage, place
+from bench.profiling._stages import described, place
 from bench.profiling.torch_profiler import stages_of
 
 PROBLEM = Problem(seqlen=256)
@@ -63,6 +64,12 @@ def test_a_product_that_is_not_batched_over_heads_is_a_projection():
     assert stages([operator("aten::mm", tensor(256, 256), tensor(256, 768))]) == ["projections"]
 
 
+def test_heads_that_are_computed_one_by_one_are_no_projections():
+    score = operator("aten::mm", tensor(256, 64), tensor(64, 256))
+    value = operator("aten::mm", tensor(256, 256), tensor(256, 64))
+    assert stages([score, value] * 2) == ["score product", "value product"] * 2
+
+
 def test_a_gradient_takes_the_stage_of_its_forward_operator():
     forward = [operator("aten::bmm", Q, KT, sequence=3), operator("aten::bmm", SCORES, V, sequence=7)]
     gradients = [
@@ -92,6 +99,73 @@ def test_a_product_that_is_computed_head_by_head_is_counted_once():
     assert [one.flop for one in placed] == [2 * 4 * 256 * 256 * 64, 0, 0, 0, 0]
 
 
+def work_of(found):
+    return [(one.flop, one.moved_bytes) for one in found]
+
+
+def test_an_operator_that_calls_another_of_its_stage_leaves_the_counting_to_that():
+    filled = operator("aten::masked_fill", SCORES, tensor(4, 256, 256, element_bytes=1))
+    around = (CALL, filled.name)
+    parts = [
+        operator("aten::clone", SCORES, within=around),
+        operator("aten::copy_", SCORES, SCORES, within=(*around, "aten::clone")),
+        operator("aten::masked_fill_", SCORES, tensor(4, 256, 256, element_bytes=1), within=around),
+    ]
+    summed = operator("aten::sum", SCORES)
+    again = operator("aten::sum", SCORES, within=(CALL, "aten::sum"))
+    pairs = 4 * 256 * 256
+    assert work_of(place([filled, *parts, summed, again, summed], PROBLEM)) == [
+        (0, 0),
+        (0, 0),
+        (0, 8 * pairs),
+        (pairs, 9 * pairs),
+        (0, 0),
+        (pairs, 4 * pairs),
+        (pairs, 4 * pairs),
+    ]
+
+
+def test_softmax_counts_itself_whatever_it_copies_before():
+    copied = operator("aten::copy_", SCORES, SCORES, within=(CALL, "aten::_softmax", "aten::contiguous"))
+    found = place([operator("aten::_softmax", SCORES), copied], PROBLEM)
+    assert [one.flop for one in found] == [5 * 4 * 256 * 256, 0]
+
+
+def test_what_is_written_into_is_counted_once_and_in_its_own_width():
+    pairs, hidden = 4 * 256 * 256, tensor(4, 256, 256, element_bytes=1)
+    for found, stage, moved in (
+        (operator("aten::exp", SCORES, SCORES), "softmax", 8 * pairs),
+        (operator("aten::mul", SCORES, NUMBER, SCORES), "scale and mask", 8 * pairs),
+        (operator("aten::sub", SCORES, SCORES, SCORES), "softmax", 12 * pairs),
+        (operator("aten::le", SCORES), "scale and mask", 5 * pairs),
+        (operator("aten::isneginf", SCORES), "softmax", 5 * pairs),
+        (operator("aten::where", hidden, SCORES, NUMBER), "scale and mask", 9 * pairs),
+        (operator("aten::cat", SCORES, SCORES), "layout copies", 16 * pairs),
+        (operator("aten::mul", tensor(4, 256, 1), tensor(4, 1, 256)), "softmax", 8 * 4 * 256 + 4 * pairs),
+    ):
+        (one,) = place([found], PROBLEM)
+        assert (found.name, one.stage, one.moved_bytes) == (found.name, stage, moved)
+    (one,) = place([operator("aten::index_select", SCORES, tensor(2, element_bytes=8))], PROBLEM)
+    assert (one.stage, one.moved_bytes) == ("layout copies", None), "how much of it is read is not known"
+
+
+def test_gradients_of_what_was_repeated_are_no_softmax():
+    back = (CALL, f"{GRADIENT}: ExpandBackward0", "ExpandBackward0")
+    (one,) = place([operator("aten::sum", tensor(2, 2, 256, 64), within=back, sequence=9)], PROBLEM)
+    assert (one.stage, one.half) == ("layout copies", "backward")
+    assert one.moved_bytes == 4 * 4 * 256 * 64
+
+
+def test_gradients_that_are_added_up_are_no_mask():
+    back = (CALL, f"{GRADIENT}: SplitBackward0")
+    assert stages([operator("aten::add_", SCORES, SCORES, within=back, sequence=9)]) == ["other"]
+
+
+def test_all_within_a_safe_softmax_is_softmax():
+    within = (CALL, "aten::_safe_softmax")
+    assert stages([operator("aten::where", SCORES, SCORES, within=within)]) == ["softmax"]
+
+
 def test_running_sums_are_softmax_and_not_scale_or_mask():
     statistic = tensor(4, 256, 1)
     found = [
@@ -111,7 +185,11 @@ def test_running_sums_are_softmax_and_not_scale_or_mask():
         ("aten::_scaled_dot_product_flash_attention_for_cpu", "fused attention"),
         ("aten::_efficient_attention_forward", "fused attention"),
         ("attention_bench::triton_attention_forward", "fused attention"),
+        ("flash_attn::_flash_attn_forward", "fused attention"),
+        ("my_library::attend", "other"),
+        ("torch::autograd::AccumulateGrad", "overhead"),
         ("CompiledFxGraph fab123", "compiled code"),
+        ("cpp_fused__scaled_dot_product_flash_attention_for_cpu_mul_0", "compiled code"),
         ("aten::copy_", "layout copies"),
         ("aten::empty", "allocation"),
         ("aten::transpose", "overhead"),
@@ -152,6 +230,18 @@ def test_a_fused_kernel_does_the_work_of_the_theory_once():
     assert (second.flop, second.moved_bytes) == (0, 0)
     back = operator("aten::_flash_attention_backward", Q, within=BACK)
     assert place([back], PROBLEM)[0].flop == Problem(seqlen=256, direction="bwd").flop
+
+
+def test_a_fused_kernel_that_is_given_one_head_does_the_work_of_one():
+    heads = [operator("aten::_scaled_dot_product_flash_attention_for_cpu", tensor(1, 1, 256, 64))] * 4
+    found = place(heads, PROBLEM)
+    assert sum(one.flop for one in found) == PROBLEM.flop
+    assert sum(one.moved_bytes for one in found) == PROBLEM.least_bytes + 4 * 4 * 256
+
+
+def test_a_compiled_graph_is_told_without_its_hash():
+    (one,) = place([operator("## Call CompiledFxGraph f2mzguryq2hzev2s ##")], PROBLEM)
+    assert described(one) == "CompiledFxGraph"
 
 
 def test_a_kernel_that_no_operator_launched_is_known_by_its_name():
@@ -195,6 +285,19 @@ def test_a_product_is_bound_by_arithmetic():
     assert found.roof_fraction == pytest.approx(4 * 2 * 4096**2 * 64 / 100e9 / 0.1)
 
 
+def test_a_product_of_what_was_made_float32_is_held_against_the_rate_of_float32():
+    rates = CEILINGS.model_copy(update={"flop_per_s": {"float32": 100e9, "bfloat16": 800e9}})
+    limits = Limits(rates, "bfloat16", operator_ns=2_000)
+    problem = Problem(seqlen=4096, dtype="bfloat16")
+    for width, rate in ((4, 100e9), (2, 800e9)):
+        q, k = tensor(4, 4096, 64, element_bytes=width), tensor(4, 64, 4096, element_bytes=width)
+        placed = place([operator("aten::bmm", q, k, own_ns=100_000_000)], problem)
+        (found,) = stages_of([placed], [100_000_000], limits, "cpu")
+        assert found.roof_fraction == pytest.approx(
+            max(4 * 2 * 4096**2 * 64 / rate, 4096**2 * 4 * width / 10e9) / 0.1, 0.05
+        )
+
+
 def test_a_tiny_operator_is_bound_by_its_call():
     found = planted("aten::exp_", tensor(4, 8), own_ns=3_000)
     assert (found.roof, found.roof_fraction) == ("overhead", None)
@@ -231,3 +334,14 @@ def test_on_a_gpu_stages_take_the_time_of_their_kernels_and_the_rest_is_overhead
         {"score product": 4e-3, "softmax": 5e-3, "overhead": 11e-3}
     )
     assert found["softmax"].operators == ("softmax_warp",)
+
+
+def test_on_a_gpu_the_work_of_a_fused_operator_is_that_of_the_kernel_that_it_has_launched_by_another():
+    outer = operator("aten::_scaled_dot_product_flash_attention", Q, own_ns=90_000)
+    kernel = Kernel("flash_fwd_kernel<float>", 15_000_000)
+    inner = operator("aten::_flash_attention_forward", Q, within=(CALL, outer.name), kernels=(kernel,))
+    (found, _) = stages_of([place([outer, inner], PROBLEM)], [20_000_000], LIMITS, "cuda")
+    assert (found.name, found.flop, found.operators) == ("fused attention", PROBLEM.flop, (kernel.name,))
+    assert found.roof == "compute"
+    assert found.roof_fraction == pytest.approx(PROBLEM.flop / 100e9 / 15e-3)
+    assert "cannot be told apart" in found.reason

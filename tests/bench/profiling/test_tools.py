@@ -8,12 +8,15 @@ import sys
 from textwrap import dedent
 
 import pytest
+from planted_profile import digest
 
-from bench.errors import NothingSelectedError, Unavailable, UnknownNameError
+from bench.digest import Tool, save_digest
+from bench.errors import NothingSelectedError, Unavailable, UnknownNameError, Unsupported
 from bench.kernel_report import Shipped
 from bench.problem import Problem
 from bench.profiling import Absence, Found, Subject, tools
 from bench.profiling import _outside as outside
+from bench.profiling import _session as session
 from bench.profiling._ncu_metrics import DRAM, METRICS, OCCUPANCY, TENSOR, TIME, figures, read_result
 from bench.profiling._session import Machine, chosen_tools, look, profile_cell
 from bench.profiling._target import read_subject, write_subject
@@ -66,8 +69,9 @@ def test_callgrind_is_no_use_on_a_gpu_nor_for_a_long_problem(monkeypatch):
     assert "apt install valgrind" in absence("callgrind", CPU).fix
 
 
-def test_what_is_interpreted_is_not_profiled():
-    found = absence("torch", Subject(Problem(seqlen=64), "triton_flash", "cpu"))
+@pytest.mark.parametrize("tool", ["torch", "memory", "callgrind"])
+def test_what_is_interpreted_is_not_profiled(tool):
+    found = absence(tool, Subject(Problem(seqlen=64), "triton_flash", "cpu"))
     assert found is not None and not found.applicable
 
 
@@ -110,6 +114,12 @@ def test_a_failing_program_is_quoted(tmp_path):
         outside.told("tool", [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path, limit_s=0.2)
     with pytest.raises(Unavailable, match="cannot be started"):
         outside.told("tool", ["/nowhere/tool"], tmp_path)
+
+
+def test_counters_that_are_forbidden_only_when_they_are_read_are_told_with_the_fix(tmp_path):
+    code = "print('==ERROR== ERR_NVGPUCTRPERM'); print('a'); print('b'); print('c'); raise SystemExit(1)"
+    with pytest.raises(Unavailable, match=r"ERR_NVGPUCTRPERM.*NVreg_RestrictProfilingToAdminUsers=0"):
+        outside.told("ncu", [sys.executable, "-c", code], tmp_path)
 
 
 def test_a_subject_survives_its_file(tmp_path):
@@ -260,6 +270,37 @@ def test_a_digest_of_no_tool_has_a_state_for_each_and_no_figures(tmp_path):
     assert (digest.total_ms, digest.memory, digest.stages) == (None, None, ())
 
 
+def test_what_an_earlier_profile_left_does_not_stand_beside_a_new_one(tmp_path):
+    earlier = digest(tools=(Tool(name="torch", status="done", files={"trace.json.gz": "Perfetto"}),))
+    save_digest(earlier, tmp_path)
+    for name in ("trace.json.gz", "memory_timeline.png", "digest.md", "torch.log", "notes.txt"):
+        (tmp_path / name).touch()
+    profile_cell(CPU, Machine("cpu", "cpu", "2.13.0", None), ["nsys"], tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt"}, "the new digest is written by its caller"
+    (tmp_path / "digest.json").write_text("{}")
+    (tmp_path / "trace.json.gz").touch()
+    profile_cell(CPU, Machine("cpu", "cpu", "2.13.0", None), ["nsys"], tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "trace.json.gz"}, "whose it is is not known"
+
+
+class Refusing:
+    name, summary, default = "refusing", "its library refuses", True
+
+    def absence(self, subject):
+        return None
+
+    def look(self, subject, folder):
+        raise Unsupported("no kernel for this width.")
+
+
+def test_what_a_library_refuses_is_no_failure_of_the_tool(clean_registry, tmp_path, monkeypatch):
+    clean_registry(tools)
+    tools.add("refusing", Refusing)
+    monkeypatch.setattr(session, "in_fresh_process", lambda function, *arguments, log: function(*arguments))
+    with pytest.raises(NothingSelectedError, match=r"naive on B1-H4-T64.*: no kernel for this width\. Name another"):
+        profile_cell(CPU, Machine("cpu", "cpu", "2.13.0", None), ["refusing"], tmp_path)
+
+
 class Broken:
     name, summary, default = "broken", "breaks", False
 
@@ -285,6 +326,6 @@ def test_what_a_tool_breaks_on_becomes_its_state(clean_registry, tmp_path):
     tools.add("broken", Broken)
     tools.add("whole", Whole)
     found = look("broken", CPU, tmp_path)
-    assert (found.status, found.reason) == ("failed", "ValueError: no such counter")
+    assert (found.status, found.reason, found.fix) == ("failed", "ValueError: no such counter", "see broken.log")
     assert look("whole", CPU, tmp_path).files == {"a.txt": "any editor"}
     assert json.dumps(dict(look("whole", CPU, tmp_path).files))

@@ -8,10 +8,10 @@ import json
 import pytest
 
 from bench.problem import Problem
-from bench.profiling import Subject
+from bench.profiling import Subject, torch_profiler
 from bench.profiling._operators import CALL, Operand, read_calls
 from bench.profiling._roofs import Limits, ceilings_for
-from bench.profiling.torch_profiler import TRACE, TorchProfiler, _steps
+from bench.profiling.torch_profiler import TRACE, TorchProfiler, _steps, undisturbed
 
 SHARE = 0.03
 """How far the stages may be from the profiled total."""
@@ -85,6 +85,25 @@ def test_as_many_calls_are_profiled_as_a_trace_may_hold():
     assert _steps(4e8, 10) == 2
     assert _steps(1e3, 30_000) == 2
     assert _steps(1e12, 10**9) == 1
+
+
+def test_a_call_that_lost_the_processor_is_left_out():
+    calls = [[number] for number in range(5)]
+    assert undisturbed(calls, [10, 500, 11, 12, 300]) == ([[0], [2], [3]], [10, 11, 12])
+    assert undisturbed([["only"]], [7]) == ([["only"]], [7])
+
+
+def test_a_trace_that_no_viewer_opens_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch_profiler, "MOST_TRACE_BYTES", 100)
+    found = look("naive", tmp_path, seqlen=32)
+    assert found.files == {} and list(tmp_path.iterdir()) == []
+    assert "not kept, as it has" in found.parts["notes"]["trace"]
+
+
+def test_a_slow_call_is_not_repeated_for_context(monkeypatch):
+    walls = iter([2_000_000_000, 400_000_000, 400_000_000, 400_000_000, 1, 1, 1, 1, 1])
+    monkeypatch.setattr(torch_profiler, "_wall_ns", lambda step, subject: next(walls))
+    assert [len(torch_profiler._plain(None, None)) for _ in range(3)] == [1, 3, 5]
 
 
 def test_ceilings_know_memory_beyond_the_cache():
