@@ -85,5 +85,11 @@ def plant(kind: str, name: str) -> None:
     object.__setattr__(member, "prepare", planted)
 
 
-if VARIABLE in os.environ and Path(os.environ[TREE]) == Path(__file__).resolve().parents[1]:
-    plant(*os.environ[VARIABLE].split())
+def asked() -> list[str]:
+    """What to plant and where, in words; nothing in another checkout."""
+    here = Path(__file__).resolve().parents[1]
+    return os.environ[VARIABLE].split() if VARIABLE in os.environ and Path(os.environ[TREE]) == here else []
+
+
+if words := asked():
+    plant(*words)

@@ -73,14 +73,24 @@ def test_the_error_grows_by_three_tenths_in_either_sign_and_memory_does_not(plan
         worse.negate()
 
 
-def test_a_tenth_of_a_call_is_spun(planted, monkeypatch):
-    """A call of 1 ms beside loops of 0.1 ms; each call is followed by one."""
-    spun = []
-    monkeypatch.setattr(plants, "duration_ns", lambda run, calls: 1e5 if run is plants.LOOP else 1e6)
-    monkeypatch.setattr(plants, "spin", spun.append)
+def test_a_tenth_of_a_call_is_added(planted, monkeypatch):
+    """A clock on which a call takes 1 ms and each further reading 10 us: ten of them are a tenth."""
+    readings = iter([0, 1_000_000, *range(1_010_000, 9_000_000, 10_000)])
     (plain, _), (slower, _) = planted(None), planted("slower")
+    monkeypatch.setattr(plants, "perf_counter_ns", readings.__next__)
     assert slower.run().out.equal(plain.run().out)
-    assert spun == [plants.SPINS]
+    assert next(readings) == 1_110_000
+
+
+def test_only_the_candidate_is_worse(monkeypatch, tmp_path):
+    """The baseline's own code has the file too, elsewhere."""
+    monkeypatch.setenv(plants.VARIABLE, "slower naive")
+    monkeypatch.setenv(plants.TREE, str(SCRIPTS.parent))
+    assert plants.asked() == ["slower", "naive"]
+    monkeypatch.setenv(plants.TREE, str(tmp_path))
+    assert plants.asked() == []
+    monkeypatch.delenv(plants.VARIABLE)
+    assert plants.asked() == []
 
 
 def seen(code, *outcomes, planted="naive"):
