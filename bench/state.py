@@ -15,12 +15,15 @@ from bench.policy import Policy
 from bench.record import Measurement, Record
 from bench.results import Run
 from bench.standings import sound_measurement
-from bench.verdicts import paired_estimates
+from bench.verdicts import decide, paired_estimates
 
 SCHEMA = 1
 """Version of a baseline's file."""
-SHAKY = ("unstable", "not_steady", "few_samples", "contended", "throttled", "clocks_disagree", "impossible")
-"""Flags that keep a row out of a baseline; the others are no fault of the machine."""
+SHAKY = ("not_steady", "few_samples", "contended", "throttled", "clocks_disagree", "impossible")
+"""Flags that keep a row out of a baseline; the others are no fault of the machine, or say nothing of the ratio."""
+STEADY = 0.10
+"""A row is unstable here if the interval of its ratio to the control reaches further; what blocks alone scatter, which
+the flag of that name tells, is shared by the control that ran beside them."""
 THREADS = ("MKL_NUM_THREADS", "OMP_NUM_THREADS")
 """Variables whose effect ``torch_threads`` tells: what differs is the number, not who said it."""
 DIGITS = 5
@@ -117,7 +120,11 @@ def state_of(run: Run, policy: Policy, extra: Iterable[Subject] = (), *, timed: 
         command=run.header.command,
         device="cpu" if environment.device == "cpu" else "cuda",
         allocator=environment.allocator,
-        shaky={f"{r.implementation} {r.problem.key}": why for r in run.records if (why := _shaky(r))},
+        shaky={
+            f"{one.implementation} {one.problem.key}": why
+            for one in run.records
+            if (why := _shaky(one, subjects[f"{one.implementation} {one.problem.key}"]))
+        },
     )
 
 
@@ -209,5 +216,11 @@ def _reads(measurement: Measurement) -> bool:
     return min(measurement.samples_ns) > 0
 
 
-def _shaky(record: Record) -> str:
-    return ", ".join(flag.name for flag in record.flags if flag.name in SHAKY)
+def _shaky(record: Record, cell: Subject) -> str:
+    found = [flag.name for flag in record.flags if flag.name in SHAKY]
+    if cell.log_ratios:
+        ratio = decide(cell.log_ratios)
+        reach = max(ratio.hi / ratio.ratio, ratio.ratio / ratio.lo) - 1
+        if reach > STEADY:
+            found.append(f"unstable: its time over that of {cell.control} is known to {100 * reach:.0f} %")
+    return ", ".join(found)

@@ -57,15 +57,30 @@ def test_a_dirty_tree_is_refused():
     refused("clean tree, got uncommitted changes", git_dirty=True)
 
 
-@pytest.mark.parametrize("flag", ["unstable", "not_steady", "contended", "throttled", "impossible"])
+@pytest.mark.parametrize("flag", ["not_steady", "contended", "throttled", "impossible"])
 def test_unstable_rows_are_refused_by_name(flag):
     shaky = planted.record("naive", 128, processes=12, rounds=10, flags=[(flag, "planted")])
     refused(rf"steady rows, got naive B1-H4-T128.*\({flag}\)", [shaky, *records()[1:]])
 
 
-def test_flags_that_are_no_fault_of_the_machine_are_no_obstacle():
+def test_a_row_is_unstable_if_its_ratio_is():
+    """Processes 30 % apart, in turns, are; blocks that scatter together with those of the control are not."""
+    level = iter([1.0, 1.3] * 6)
+    row = planted.record("naive", 128, processes=12, rounds=10)
+    samples, processes = row.measurement.samples_ns, row.measurement.processes
+    factor = {process: next(level) for process in dict.fromkeys(processes)}
+    apart = [round(ns * factor[process]) for ns, process in zip(samples, processes, strict=True)]
+    changed = row.measurement.model_copy(update={"samples_ns": tuple(apart)})
+    cells = [row.model_copy(update={"measurement": changed}), *records()[1:]]
+    refused(
+        r"steady rows, got naive B1-H4-T128.*\(unstable: its time over that of sdpa_math is known to \d+ %\)", cells
+    )
+
+
+@pytest.mark.parametrize("flag", ["interference", "unstable"])
+def test_flags_that_are_no_fault_of_the_machine_are_no_obstacle(flag):
     cells = records()
-    cells[0] = planted.record("naive", 128, processes=12, rounds=10, flags=[("interference", "planted")])
+    cells[0] = planted.record("naive", 128, processes=12, rounds=10, flags=[(flag, "planted")])
     run = planted.run(cells)
     refuse_as_baseline(state_of(run, POLICY), run.header, complete=True)
 
