@@ -2,8 +2,8 @@
 
 Each unit is one check of this tree against its own baseline, beside three processes that compute all the time:
 
-* ``unchanged``: nothing was planted; it must not fail.
-* ``slower``: one implementation takes a tenth longer (``planted_regressions.py``); it must fail there.
+* ``unchanged``: nothing was planted, all cells are checked; it must not fail.
+* ``slower``: one implementation takes a tenth longer (``planted_regressions.py``), and is checked; it must fail there.
 * ``bytes``, ``error``: one cell keeps one byte more, or errs 1.3 times as much; without times.
 * ``register``: one kernel of the lock spills one register more.
 
@@ -61,10 +61,13 @@ def baseline(exact: bool) -> Path:
     return path
 
 
-def timed(plant: str | None) -> dict[str, Any]:
-    """A check of all cells, with their times."""
-    load = [] if plant is None else ["--load", str(ROOT / "scripts" / "planted_regressions.py")]
-    return judged("--baseline", str(baseline(exact=False)), *load, plant=plant)
+def timed(slowed: str | None) -> dict[str, Any]:
+    """A check with times: of all cells, or of those of the implementation that was made slower."""
+    words = ["--baseline", str(baseline(exact=False))]
+    if slowed is None:
+        return judged(*words)
+    load = str(ROOT / "scripts" / "planted_regressions.py")
+    return judged(*words, "-i", f"^{slowed}$", "--load", load, plant=f"slower {slowed}")
 
 
 def exact(plant: str, number: int) -> dict[str, Any]:
@@ -102,7 +105,7 @@ def observe(kind: str, number: int) -> dict[str, Any]:
     if kind == "unchanged":
         return timed(None)
     if kind == "slower":
-        return timed(f"slower {SLOWED[number % len(SLOWED)]}")
+        return timed(SLOWED[number % len(SLOWED)])
     return register(number) if kind == "register" else exact(kind, number)
 
 
