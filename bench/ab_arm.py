@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 import traceback
+from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,18 @@ class Side:
 
     def __init__(self, device: str) -> None:
         from bench.clocks import clocks_for, overhead_ns
-        from bench.probes import probe_for
 
         self.device = device
         self.clock, _ = clocks_for(device)
         self.overhead_ns = overhead_ns(self.clock)
-        self.probe, _ = probe_for(device)
         self.step: Any = None
+
+    @cached_property
+    def probe(self) -> Any:
+        """Reads memory. Only the process that verifies needs it: the profiler behind it takes a second to import."""
+        from bench.probes import probe_for
+
+        return probe_for(self.device)[0]
 
     def prepare(self, fields: dict[str, Any], name: str, verify: bool) -> dict[str, Any]:
         """Make the step; with ``verify`` also judge it against float64 and read its memory."""
@@ -107,7 +113,7 @@ def serve(connection: Connection) -> None:
                 from bench.registry import load_file
 
                 for path in load:
-                    load_file(path)
+                    load_file(Path(path))
                 side = Side(device)
                 answer: Any = side.overhead_ns
             else:

@@ -82,7 +82,8 @@ class Worker:
                 raise BenchError(
                     f"side {self.side.title} must run the code of {self.side.tree}, got {tree}. Name another Python."
                 )
-            self.connection.send(("start", self.device, self.side.load))
+            # As texts: a Python of another version may not know what this one makes of a path.
+            self.connection.send(("start", self.device, [str(path) for path in self.side.load]))
             kind, answer = self.answer(START_S)
         except (EOFError, OSError) as error:
             raise BenchError(
