@@ -21,7 +21,7 @@ from bench.errors import BenchError
 from bench.exact_gate import compare_exact, presence
 from bench.kernel_state import kernel_subjects
 from bench.metrics import Needs, gated
-from bench.outcome import Name, Outcome, order, time_text
+from bench.outcome import Name, Outcome, order, outcome, time_text
 from bench.policy import Policy
 from bench.regression import Check
 from bench.state import Subject
@@ -48,6 +48,8 @@ class Pairing:
     """Logarithm of B over A, one per pair of processes."""
     fresh: list[float] = field(default_factory=list)
     """Those of the pairs that were to confirm."""
+    untimed: str | None = None
+    """Why a pair gave no estimate, where neither side failed."""
 
     @property
     def key(self) -> str:
@@ -94,6 +96,7 @@ def compare_sides(
     margin: Callable[[Case], float] = lambda case: MARGIN,
     looks: Sequence[int] = LOOKS,
     seed: int = 0,
+    exact: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Pairing]:
     """Measure every cell on both sides; then those that are unclear again; then, in fresh pairs, those that are slower.
@@ -108,6 +111,7 @@ def compare_sides(
         margin: Changes of a cell's time within it do not matter; 0.03 is 3 %.
         looks: Pairs after which a verdict is taken; the later ones where it is unclear.
         seed: Of the order.
+        exact: One pair of processes verifies every cell and reads its memory, and nothing is timed.
         say: Told of progress.
 
     Raises:
@@ -116,29 +120,35 @@ def compare_sides(
     pairings = [Pairing(case, margin(case)) for case in cases]
     process = 0
 
-    def measure(chosen: Sequence[Pairing], count: int, into: str) -> None:
+    def measure(chosen: Sequence[Pairing], count: int, into: str, why: str) -> None:
         nonlocal process
         if not any(one.sound for one in chosen):
             return
         with working(a, device, allocator) as first, working(b, device, allocator) as second:
             for number in range(count):
                 chosen = [one for one in chosen if one.sound]
-                rng = random.Random(seed * 1000 + process)
+                rng, sides = random.Random(seed * 1000 + process), {"a": first, "b": second}
                 with first.fresh(), second.fresh():
                     for one in rng.sample(chosen, len(chosen)):
-                        _take_turns(one, {"a": first, "b": second}, plan, rng, into, verify=process == 0)
+                        if _ready(one, sides, verify=process == 0) and not exact:
+                            _take_turns(one, sides, plan, rng, into)
                 process += 1
-                say(f"pair {number + 1} of {count}{' that confirm' if into == 'fresh' else ''}: {len(chosen)} cells")
+                cells = f"{len(chosen)} cell{'' if len(chosen) == 1 else 's'}"
+                say(f"pair {number + 1} of {count}{why}: {cells}")
 
     def found(which: Literal["decided", "confirmation"], verdict: str) -> list[Pairing]:
         return [one for one in pairings if (said := getattr(one, which)) is not None and said.verdict == verdict]
 
+    if exact:
+        measure(pairings, 1, "estimates", " that verify")
+        return pairings
     done = 0
     for look in looks:
-        measure(found("decided", "UNCLEAR") if done else pairings, look - done, "estimates")
+        chosen, why = (found("decided", "UNCLEAR"), " for what is unclear") if done else (pairings, "")
+        measure(chosen, look - done, "estimates", why)
         done = look
-    measure(found("decided", "REGRESSED"), looks[0], "fresh")
-    measure(found("confirmation", "UNCLEAR"), looks[-1] - looks[0], "fresh")
+    measure(found("decided", "REGRESSED"), looks[0], "fresh", " that confirm")
+    measure(found("confirmation", "UNCLEAR"), looks[-1] - looks[0], "fresh", " for what they leave unclear")
     return pairings
 
 
@@ -157,16 +167,19 @@ class _Turns:
         return {}
 
 
-def _take_turns(
-    one: Pairing, workers: Mapping[str, Worker], plan: SamplingPlan, rng: random.Random, into: str, *, verify: bool
-) -> None:
-    """Prepare one cell on both sides and time it in alternating blocks."""
+def _ready(one: Pairing, workers: Mapping[str, Worker], *, verify: bool) -> bool:
+    """Prepare one cell on both sides; whether it can be timed."""
     answers = {name: _prepared(worker, one.case, verify) for name, worker in workers.items()}
     if verify:
         one.answers = answers
     if {answer["status"] for answer in answers.values()} != {"ok"}:
         one.answers |= {name: answer for name, answer in answers.items() if answer["status"] != "ok"}
-        return
+        return False
+    return True
+
+
+def _take_turns(one: Pairing, workers: Mapping[str, Worker], plan: SamplingPlan, rng: random.Random, into: str) -> None:
+    """Time a prepared cell in alternating blocks."""
     failed: dict[str, str] = {}
 
     def attempt(name: str, block: Callable[[], Block]) -> Block | None:
@@ -183,8 +196,12 @@ def _take_turns(
         one.answers[name] = {"status": "crashed", "reason": reason}
         workers[name].end()
         workers[name].start()
-    if not failed and min(*samples["a"].ns, *samples["b"].ns) > 0:
+    if failed:
+        return
+    if min(*samples["a"].ns, *samples["b"].ns) > 0:
         getattr(one, into).append(process_estimate(samples["a"].ns, samples["b"].ns))
+    else:
+        one.untimed = "a clock read 0"
 
 
 def _prepared(worker: Worker, case: Case, verify: bool) -> dict[str, Any]:
@@ -230,12 +247,17 @@ def judged(pairings: Sequence[Pairing], kernels: tuple[Sequence[Subject], Sequen
     common = [(before[key], after[key]) for key in before if key in after]
     for one in pairings:
         a, b = (_subject(one, side) for side in ("a", "b"))
+        if a is None and b is None:
+            found.append(outcome(one.key, "", "NOT COMPARABLE", "neither side has this implementation"))
+            continue
         if a is None or b is None:
             found += presence({} if a is None else {a.key: a}, {} if b is None else {b.key: b}, Policy())
             continue
         common.append((a, b))
         if one.time is not None:
             found.append(one.time)
+        elif one.sound and one.untimed is not None:
+            found.append(outcome(one.key, "time", "NOT COMPARABLE", one.untimed))
     found += compare_exact(common, tuple(gated()), Policy(), dict.fromkeys(get_args(Needs), ""))
     return Check(tuple(sorted(found, key=order)))
 

@@ -12,20 +12,19 @@ import importlib
 import os
 import sys
 import traceback
+from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 PRELOAD = (
     "torch",
-    "torch._inductor",
     "bench.calls",
     "bench.certificate",
     "bench.clocks",
     "bench.implementation",
     "bench.inputs",
     "bench.numerics",
-    "bench.probes",
     "bench.reference",
 )
 
@@ -35,13 +34,18 @@ class Side:
 
     def __init__(self, device: str) -> None:
         from bench.clocks import clocks_for, overhead_ns
-        from bench.probes import probe_for
 
         self.device = device
         self.clock, _ = clocks_for(device)
         self.overhead_ns = overhead_ns(self.clock)
-        self.probe, _ = probe_for(device)
         self.step: Any = None
+
+    @cached_property
+    def probe(self) -> Any:
+        """Reads memory. Only the process that verifies needs it: the profiler behind it takes a second to import."""
+        from bench.probes import probe_for
+
+        return probe_for(self.device)[0]
 
     def prepare(self, fields: dict[str, Any], name: str, verify: bool) -> dict[str, Any]:
         """Make the step; with ``verify`` also judge it against float64 and read its memory."""
@@ -122,7 +126,7 @@ def serve(connection: Connection) -> None:
                 from bench.registry import load_file
 
                 for path in load:
-                    load_file(path)
+                    load_file(Path(path))
                 side = Side(device)
                 answer: Any = side.overhead_ns
             else:
@@ -142,6 +146,8 @@ def fork_servants(connection: Connection) -> None:
     for name in PRELOAD:
         with contextlib.suppress(ImportError):  # of another revision; who needs it says so
             importlib.import_module(name)
+    with contextlib.suppress(Exception):  # what cannot be imported here is said by who asks for it
+        sys.modules["bench.implementation"].implementations.names()
     connection.send(str(Path(bench.__file__).resolve().parents[1]))
     while True:
         try:

@@ -91,7 +91,8 @@ class Worker:
                     )
                 self.imported = True
             self.connection.send("fork")
-            self.connection.send(("start", self.device, self.side.load))
+            # As texts: a Python of another version may not know what this one makes of a path.
+            self.connection.send(("start", self.device, [str(path) for path in self.side.load]))
             kind, answer = self.answer(START_S)
         except (EOFError, OSError) as error:
             raise BenchError(

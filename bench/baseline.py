@@ -14,25 +14,32 @@ from typing import Any
 
 from bench.errors import OutputError, UsageError
 from bench.header import RunHeader
+from bench.results import uncollected
 from bench.state import SCHEMA, State, Subject
 from bench.verdicts import LOOKS, MARGIN
 
 FOLDER = Path("results/baselines")
+SUITE = "the checkout of attention-bench that measures"
 FAILED = ("incorrect", "timeout", "crashed", "error")
 """Statuses that no baseline holds."""
 MOST_MARGIN = 0.10
 """A baseline whose own halves ask for more sees no slowdown worth seeing; the policy may say that it is enough."""
 
 
-def refuse_dirty(dirty: bool | None) -> None:
+def refuse_dirty(dirty: bool | None, where: str) -> None:
     """Stop before anything is measured where the tree has uncommitted changes.
+
+    Args:
+        dirty: None if nobody knows.
+        where: whose tree it is, for the message.
 
     Raises:
         UsageError: if it has.
     """
     if dirty:
         raise UsageError(
-            "baseline must be made from a clean tree, got uncommitted changes. Commit or stash them and measure again."
+            f"baseline must be made from a clean tree, got uncommitted changes in {where}. Commit or stash them and "
+            "measure again."
         )
 
 
@@ -49,7 +56,7 @@ def refuse_as_baseline(state: State, header: RunHeader, complete: bool, margin: 
         UsageError: with what is wrong and what to do.
     """
     cells = [one for one in state.subjects.values() if one.kind == "cell"]
-    refuse_dirty(header.environment.git_dirty)
+    refuse_dirty(header.environment.git_dirty, SUITE)
     if not complete or not cells:
         raise UsageError(
             f"baseline must be made from a whole run, got {len(cells)} cells of run {header.run_id}"
@@ -102,6 +109,7 @@ def write_state(state: State, path: Path) -> None:
         ) from error
 
 
+@uncollected()
 def read_state(path: Path) -> State:
     """Read a baseline; NaN is read as what it is, for the check to refuse.
 

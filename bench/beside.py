@@ -100,7 +100,7 @@ def _untimed(one: Pairing, commit: str) -> Outcome:
     """Why a cell has no time on both sides."""
     failed = [answer for answer in one.answers.values() if answer["status"] != "ok"]
     reasons = [f"{answer['status'] or 'missing'}: {answer.get('reason')}" for answer in failed]
-    text = f"no time beside {commit}: {', '.join(reasons) or 'a clock read 0'}"
+    text = f"no time beside {commit}: {', '.join(reasons) or one.untimed}"
     return outcome(one.key, "time", "NOT COMPARABLE", text)
 
 

@@ -104,6 +104,9 @@ def compare_exact(
 def _value(metric: Metric, old: Subject, new: Subject, known: bool, policy: Policy) -> Outcome:
     before, after = old.values.get(metric.name), new.values.get(metric.name)
     assert metric.gate is not None, "gated"
+    if before == after and before is not None and math.isfinite(before):  # as nearly all are: nothing to tolerate
+        text = f"{metric.title}: {after}, was {before}"
+        return Outcome(new.key, metric.name, "SAME", text, before=before, after=after, change_percent=0.0)
     tolerance, floor = metric.gate.tolerance, 0.0
     override = policy.overriding(metric.name, new.key)
     if override is not None and override.tolerance is not None:
@@ -139,7 +142,10 @@ def _size(name: Name, change: float, tolerance: float) -> float | None:
 def _statuses(old: Subject, new: Subject) -> Iterator[Outcome]:
     sides = {"before": old.status, "after": new.status}
     if old.status == new.status:
-        if new.status is not None:
+        if new.kind == "cell" and new.status in GRAVE:  # no news, but nothing to pass over either
+            text = f"{new.status}, as before{f': {new.reason[:200]}' if new.reason else ''}"
+            yield outcome(new.key, "status", "SAME", text, severity="doubt", **sides)
+        elif new.status is not None:
             yield outcome(new.key, "status", "SAME", new.status, **sides)
     else:
         text = f"{new.status}, was {old.status}{f': {new.reason[:200]}' if new.reason else ''}"

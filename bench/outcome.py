@@ -107,15 +107,18 @@ def order(outcome: Outcome) -> tuple[int, float, str, str]:
 
 
 def time_text(found: Comparison) -> str:
-    """``slower by 12 % (9 to 15)``, ``faster by 8 % (5 to 11)``, ``unchanged: 0.3 % slower (-0.5 to 1.1)``."""
+    """``slower by 12 % (9 to 15)``, ``faster by 8 % (5 to 11)``, ``unclear: 2 % slower (1 faster to 5 slower)``."""
     change, lo, hi = (100 * (value - 1) for value in (found.ratio, found.lo, found.hi))
     slower = change >= 0
     low, high = (lo, hi) if slower else (-hi, -lo)
     size = _percent(abs(change))
+    word, other = ("slower", "faster") if slower else ("faster", "slower")
     interval = f"({_percent(low)} to {_percent(high)})"
+    if low < 0 < high:
+        interval = f"({_percent(-low)} {other} to {_percent(high)} {word})"
     if found.verdict in ("REGRESSED", "IMPROVED"):
-        return f"{'slower' if slower else 'faster'} by {size} % {interval}"
-    return f"{found.verdict.lower()}: {size} % {'slower' if slower else 'faster'} {interval}"
+        return f"{word} by {size} % {interval}"
+    return f"{found.verdict.lower()}: {size} % {word} {interval}"
 
 
 def number_text(metric: Metric, before: float, after: float) -> str:

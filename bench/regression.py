@@ -17,6 +17,7 @@ from bench.errors import NothingSelectedError
 from bench.exact_gate import compare_exact, presence
 from bench.outcome import NOT_COMPARED, Outcome, order, outcome
 from bench.policy import Policy, Severity
+from bench.results import uncollected
 from bench.state import State
 from bench.time_gate import compare_times
 
@@ -56,6 +57,7 @@ class Check:
         return 4 if strict and self.severe("doubt") else 0
 
 
+@uncollected()
 def check(
     baseline: State,
     looks: Sequence[State],

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.between_runs import margin_from_halves
-from bench.claims import Hearing, Judged, claims
 from bench.header import Environment
 from bench.metrics import gated
-from bench.plots import Reading
 from bench.policy import Policy
 from bench.record import Measurement, Record
-from bench.results import Run
+from bench.results import Run, uncollected
 from bench.standings import sound_measurement
 from bench.verdicts import decide, paired_estimates
 
@@ -86,6 +84,7 @@ class State:
     """Flags that keep a cell out of a baseline, by key. Not stored."""
 
 
+@uncollected()
 def state_of(run: Run, policy: Policy, extra: Iterable[Subject] = (), *, timed: bool = True) -> State:
     """Reduce a run.
 
@@ -134,6 +133,11 @@ def _verdicts(run: Run, names: Sequence[str]) -> list[Subject]:
     Raises:
         UnknownNameError: if one of the names is no claim's.
     """
+    if not names:
+        return []
+    from bench.claims import Hearing, Judged, claims  # with figures and fits behind them: a fifth of a second
+    from bench.plots import Reading
+
     members = [claims.get(name)() for name in names]
     hearing = Hearing(Reading([run]))
     judged = [Judged(member, tuple(member.judge(hearing)), heard=True) for member in members]
@@ -217,7 +221,7 @@ def _reads(measurement: Measurement) -> bool:
 
 
 def _shaky(record: Record, cell: Subject) -> str:
-    found = [flag.name for flag in record.flags if flag.name in SHAKY]
+    found: list[str] = [flag.name for flag in record.flags if flag.name in SHAKY]
     if cell.log_ratios:
         ratio = decide(cell.log_ratios)
         reach = max(ratio.hi / ratio.ratio, ratio.ratio / ratio.lo) - 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.case import Arm, Case, Pair
-from bench.errors import BenchError, UsageError
-from bench.implementation import implementations
+from bench.errors import BenchError, RegistryError, UsageError
+from bench.implementation import implementations, untimed
 from bench.paired import compare_pairs
 from bench.problem import Problem
 from bench.record import Record
@@ -45,14 +46,27 @@ class Trial:
     """Why there is none."""
 
 
+def registered_names(path: Path) -> list[str]:
+    """Implementations that the registry found in a file by itself: the suite's own, or an installed plug-in's."""
+    owners = {name: sys.modules.get(implementations.owner(name)) for name in implementations.names()}
+    files = {name: getattr(owner, "__file__", None) for name, owner in owners.items()}
+    return [name for name, file in files.items() if file is not None and Path(file).resolve() == path.resolve()]
+
+
 def loaded_names(path: Path) -> list[str]:
     """Implementations that a file adds to the registry.
 
     Raises:
-        UsageError: if it adds none.
+        UsageError: if it adds none, or names that are taken.
     """
     before = set(implementations.names())
-    load_file(path)
+    try:
+        load_file(path)
+    except RegistryError as error:
+        raise UsageError(
+            f"file must register names of its own, got {str(path)!r}: {error} If it is an installed package's, "
+            "install that with `pip install --editable`, so that this file is the one that runs."
+        ) from error
     added = [name for name in implementations.names() if name not in before]
     if not added:
         raise UsageError(
@@ -64,9 +78,9 @@ def loaded_names(path: Path) -> list[str]:
 
 def trial_of(
     name: str,
-    path: Path,
     problem: Problem,
     *,
+    load: tuple[Path, ...],
     folder: Path,
     command: str,
     device: str | None,
@@ -78,9 +92,9 @@ def trial_of(
     """Verify ``name`` beside all others on one problem, then set it against the fastest that is right.
 
     Args:
-        name: implementation of the file at ``path``.
-        path: is loaded by every process.
+        name: implementation to judge.
         problem: the shape.
+        load: its file, for every process to load; empty where the registry finds it by itself.
         folder: of the results file and of logs.
         command: repeats it.
         device: None takes a GPU if torch sees one.
@@ -88,16 +102,22 @@ def trial_of(
         rivals: who it is set against; without any, everybody but those that compile for long.
         looks: pairs of processes.
         say: told after each process.
-    """
 
+    Raises:
+        UsageError: if a rival is unknown, or is ``name`` itself.
+    """
+    for rival in rivals:
+        implementations.get(rival)
+    if name in rivals:
+        raise UsageError(f"--against must name somebody else, got {name} for {name}. Leave it out.")
     request = Request(
-        sweep=lambda kind: _one_shape(name, path, problem, rivals, kind),
+        sweep=lambda kind: _one_shape(name, problem, rivals, kind),
         selection=Selection(),
         command=command,
         output=folder,
         device=device,
         sampling=SCREEN,
-        load=(path,),
+        load=load,
     )
     stored = read_run(run(request, listener))
     (mine,) = [record for record in stored.records if record.implementation == name]
@@ -105,11 +125,12 @@ def trial_of(
     if mine.measurement is None:
         return Trial(name, mine, None, None, f"{mine.status}: {mine.reason}")
     if not others:
-        return Trial(name, mine, None, None, "no other implementation was right on this shape")
+        rest = [f"{one.implementation} is {one.status}: {one.reason}" for one in stored.records if one is not mine]
+        return Trial(name, mine, None, None, f"nobody to set it against: {'; '.join(rest) or 'there is no other'}")
     rival = min(others, key=_median_ns).implementation
     pair = Pair("try", Arm(problem, rival), Arm(problem, name))
     kind = "cpu" if stored.header.environment.device == "cpu" else "cuda"
-    found = compare_pairs([pair], folder=folder, seed=0, plan=PAIRED, looks=looks, device=kind, load=(path,), say=say)[
+    found = compare_pairs([pair], folder=folder, seed=0, plan=PAIRED, looks=looks, device=kind, load=load, say=say)[
         pair.name
     ]
     if found.error is not None:
@@ -117,13 +138,17 @@ def trial_of(
     return Trial(name, mine, rival, decide(found.estimates, MARGIN))
 
 
-def _one_shape(name: str, path: Path, problem: Problem, rivals: Sequence[str], device: str) -> Sweep:
-    """The file's implementation beside its rivals on one problem."""
-    others = rivals or planned_implementations(Selection(), device, skip=SLOW_TO_PREPARE)
+def _one_shape(name: str, problem: Problem, rivals: Sequence[str], device: str) -> Sweep:
+    """The implementation beside its rivals on one problem: those that were asked for, or all that can be timed."""
+    others = rivals or [
+        other
+        for other in planned_implementations(Selection(), device, skip=SLOW_TO_PREPARE)
+        if untimed(implementations.get(other), problem, device) is None  # it may take long to verify, for nothing
+    ]
     chosen = [name, *(other for other in others if other != name)]
     return Sweep(
         name="try",
-        title=f"{path.name} on one shape",
+        title=f"{name} on one shape",
         prose="",
         problems=((problem, True),),
         quick_ceilings=True,

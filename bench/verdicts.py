@@ -13,6 +13,7 @@ Source: ``docs/methodology.md``, "Decisions". Intervals: David and Nagaraja, Ord
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
@@ -63,17 +64,30 @@ def process_estimate(a_ns: Sequence[float], b_ns: Sequence[float]) -> float:
             f"rounds must be pairs of positive durations, got {len(a_ns)} and {len(b_ns)} of at least "
             f"{min([*a_ns, *b_ns], default=0)} ns."
         )
-    return median(math.log(b / a) for a, b in zip(a_ns, b_ns, strict=True))
+    # The logarithm keeps the order, so the one or two in the middle are all that is needed.
+    ratios = sorted(b / a for a, b in zip(a_ns, b_ns, strict=True))
+    half = len(ratios) // 2
+    return median(math.log(ratio) for ratio in ratios[half - 1 + len(ratios) % 2 : half + 1])
 
 
 def paired_estimates(a: Measurement, b: Measurement) -> list[float]:
     """One estimate of ``log(B / A)``, of time per call, for each process that measured both in the same rounds."""
-    rounds: dict[int, tuple[list[float], list[float]]] = {}
-    for side, measurement in enumerate((a, b)):
-        for process, ns in zip(measurement.processes, measurement.samples_ns, strict=True):
-            rounds.setdefault(process, ([], []))[side].append(ns / measurement.calls_per_sample)
+    first, second = _rounds(a), _rounds(b)
     # Two runs or a failed arm leave different counts: then nothing was paired.
-    return [process_estimate(*both) for both in rounds.values() if both[0] and len(both[0]) == len(both[1])]
+    return [
+        process_estimate(first[process], second[process])
+        for process in first
+        if process in second and len(first[process]) == len(second[process])
+    ]
+
+
+def _rounds(measurement: Measurement) -> dict[int, list[float]]:
+    """Time per call of each round, by process."""
+    found: defaultdict[int, list[float]] = defaultdict(list)
+    calls = measurement.calls_per_sample
+    for process, ns in zip(measurement.processes, measurement.samples_ns, strict=True):
+        found[process].append(ns / calls)
+    return found
 
 
 def interval_ranks(processes: int) -> tuple[int, float]:

@@ -70,7 +70,7 @@ def baseline(
     """
     from dataclasses import replace
 
-    from bench.baseline import refuse_as_baseline, refuse_dirty, write_state
+    from bench.baseline import SUITE, refuse_as_baseline, refuse_dirty, write_state
     from bench.fresh_process import variables
     from bench.policy import read_policy
     from bench.recheck import measure
@@ -83,7 +83,8 @@ def baseline(
     extra = _extra(extras)
     named = sweep or policy.sweep
     if run is None:
-        refuse_dirty(_environment(extras).git_dirty or has_changes(Path()))  # of this code, and of whoever uses it
+        refuse_dirty(_environment(extras).git_dirty, SUITE)
+        refuse_dirty(has_changes(Path()), "the folder that it is called in")  # of whoever uses the suite
         how = _how(named, extras.device, "warm", extras.exact, extras, policy)
         with variables(policy.variables):
             found = _listening(lambda listener: measure(how, LOOKS[-1], listener))
@@ -95,7 +96,8 @@ def baseline(
     refuse_as_baseline(state, found.header, complete, policy.margin)
     path = output or BASELINES / f"{machine_name(found.header.environment)}.jsonl"
     write_state(state, path)
-    say(f"baseline of {len(state.subjects)} subjects, margin {100 * state.margin:.1f} %; commit it:")
+    times = f"margin of times {100 * state.margin:.1f} %" if state.timed else "no times"
+    say(f"baseline of {len(state.subjects)} subjects, {times}; commit it:")
     print(path)
     return 0
 
@@ -305,14 +307,20 @@ def _listening(work: Callable[[Plain | Bar], Run]) -> Run:
 
 def _extra(extras: Extras) -> list[Subject]:
     """Kernels and mutants, as far as they were asked for."""
-    from bench.kernel_state import kernel_subjects
-    from bench.recheck import mutant_subject
     from bench.registry import load_file
 
     for path in extras.load:
         load_file(path)
-    found = [] if extras.kernels is None else kernel_subjects(_read(extras.kernels), f"--kernels {extras.kernels}")
-    return [*found, mutant_subject(say)] if extras.mutants else found
+    found: list[Subject] = []
+    if extras.kernels is not None:
+        from bench.kernel_state import kernel_subjects
+
+        found += kernel_subjects(_read(extras.kernels), f"--kernels {extras.kernels}")
+    if extras.mutants:
+        from bench.recheck import mutant_subject  # with all that measures
+
+        found.append(mutant_subject(say))
+    return found
 
 
 def _environment(extras: Extras) -> Environment:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -37,6 +39,7 @@ def ab(
     device: Literal["cpu", "cuda"] = "cpu",
     repository: Path = Path(),
     base_python: str = sys.executable,
+    exact: Annotated[bool, Parameter(negative="")] = False,
     margin: float = 0.03,
     load: Annotated[tuple[Path, ...], Parameter(negative="")] = (),
     kernels: Annotated[bool, Parameter(negative="")] = False,
@@ -58,6 +61,7 @@ def ab(
         device: Where to measure.
         repository: Checkout whose revisions these are.
         base_python: Python of the first side, where it needs an environment of its own.
+        exact: Bytes, errors, counts and statuses alone; no times. Seconds instead of minutes.
         margin: Changes of time within it do not matter; 0.03 is 3 %.
         load: Python file with an implementation of yours. May be given several times.
         kernels: Also compile the Triton kernels of both sides (minutes where they changed): registers, spills, shared
@@ -70,14 +74,26 @@ def ab(
     from bench.check_output import headline
 
     with ExitStack() as stack:
+        stack.enter_context(_tidy_if_ended())
         a, b = _sides(base, head, between, setting, repository, base_python, load, stack)
         cases = _cases(sweep, device, filters, between, load)
         say(f"{len(cases)} cells: {a.title} against {b.title}")
         compiled = (compiled_kernels(a), compiled_kernels(b)) if kernels else ((), ())
-        found = judged(compare_sides(a, b, cases, device=device, margin=lambda case: margin, say=say), compiled)
+        pairings = compare_sides(a, b, cases, device=device, margin=lambda case: margin, exact=exact, say=say)
+        found = judged(pairings, compiled)
     show(found, [one for one in found.outcomes if all or one.severity is not None or one.metric == "time"], format)
     say(f"{b.title} against {a.title}: {headline(found)}")
     return found.exit_code(strict)
+
+
+@contextmanager
+def _tidy_if_ended() -> Iterator[None]:
+    """Let SIGTERM, which ends a job of CI, unwind the stack: it would leave work trees behind in the repository."""
+    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _sides(
@@ -186,9 +202,12 @@ def try_(
     from bench.problem import Problem, expand_fields
     from bench.progress import listener
     from bench.sweep import parse_override
-    from bench.trial import loaded_names, trial_of
+    from bench.trial import loaded_names, registered_names, trial_of
 
-    names = loaded_names(file)
+    load: tuple[Path, ...] = ()
+    names = registered_names(file)
+    if not names:
+        names, load = loaded_names(file), (file.resolve(),)
     fields = {"seqlen": 512, "num_heads": 4} | dict(parse_override(text) for text in set)
     problem = Problem(**expand_fields({n: v[0] if isinstance(v, list) else v for n, v in fields.items()}))
     rows = []
@@ -197,8 +216,8 @@ def try_(
         try:
             found = trial_of(
                 name,
-                file.resolve(),
                 problem,
+                load=load,
                 folder=results,
                 command=shlex.join(["attention-bench", *sys.argv[1:]]),
                 device=device,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import shutil
@@ -77,7 +78,7 @@ class Scripted:
 def measured(monkeypatch):
     """Runs the comparison under a script; returns the check and how many processes there were."""
 
-    def run(**planted):
+    def run(exact=False, **planted):
         script = {("b", KEYS[0]): planted} if planted else {}
         script["process"] = -1
 
@@ -86,7 +87,7 @@ def measured(monkeypatch):
             yield Scripted(side, script)
 
         monkeypatch.setattr(ab, "working", scripted)
-        pairings = compare_sides(A, B, CASES, plan=SHORT)
+        pairings = compare_sides(A, B, CASES, plan=SHORT, exact=exact)
         return judged(pairings), script["process"] + 1
 
     return run
@@ -102,6 +103,37 @@ def test_identical_sides_are_unchanged_after_six_pairs(measured):
     assert (done.exit_code(strict=True), processes) == (0, 6)
     assert done.counts["UNCHANGED"] == len(CASES)
     assert done.counts["SAME"] == len(CASES) * (1 + len(ROW))
+
+
+def test_exact_verifies_one_pair_times_nothing_and_finds_a_byte(measured):
+    done, processes = measured(exact=True)
+    assert (done.exit_code(strict=True), processes) == (0, 1)
+    assert done.counts == {"SAME": len(CASES) * (1 + len(ROW))}, "no time is said to be unchanged"
+    done, processes = measured(exact=True, answer={"row": ROW | {"peak_bytes": 1001}})
+    assert (outcome(done, "peak_bytes").name, done.exit_code(strict=False), processes) == ("REGRESSED", 3, 1)
+    done, _ = measured(exact=True, answer={"status": "incorrect", "reason": "out is off"})
+    assert (outcome(done, "status").name, done.exit_code(strict=False)) == ("REGRESSED", 3)
+
+
+def test_a_time_that_cannot_be_taken_is_a_doubt_and_not_left_out(measured):
+    done, _ = measured(slower=lambda process: 0)
+    one = outcome(done, "time")
+    assert (one.name, one.text) == ("NOT COMPARABLE", "a clock read 0")
+    assert done.exit_code(strict=True) == 4
+
+
+def test_what_is_wrong_on_both_sides_is_a_doubt_with_its_reason():
+    one = Pairing(CASES[0])
+    one.answers = {side: {"status": "incorrect", "reason": "off by one", "row": dict(ROW)} for side in ("a", "b")}
+    done = judged([one])
+    assert (outcome(done, "status").text, done.exit_code(strict=True)) == ("incorrect, as before: off by one", 4)
+
+
+def test_an_implementation_that_neither_side_has_is_said_to_be_left_out():
+    one = Pairing(CASES[0])
+    one.answers = {"a": {"status": None}, "b": {"status": None}}
+    done = judged([one])
+    assert (outcome(done, "").name, done.exit_code(strict=False)) == ("NOT COMPARABLE", 5)
 
 
 def test_a_slower_side_is_found_and_confirmed_by_fresh_pairs(measured):
@@ -263,6 +295,24 @@ def test_a_side_that_runs_other_code_than_it_should_is_refused(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_job_that_is_ended_leaves_no_work_tree_behind(repository):
+    folder, git = repository
+    for name in ("bench", "implementations"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    git("add", "-A")
+    git("commit", "-qm", "second")
+    (folder / "file").write_text("2\n")
+    command = [sys.executable, "-m", "bench", "ab", "-i", "^naive$", "--repository", str(folder)]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert "cells: HEAD against the working tree" in process.stderr.readline()
+    assert len(git("worktree", "list").splitlines()) == 2
+    process.terminate()
+    process.communicate()
+    assert process.returncode == 143
+    assert len(git("worktree", "list").splitlines()) == 1
+
+
+@pytest.mark.slow
 def test_a_deliberately_bad_commit_is_caught(tmp_path, monkeypatch):
     """A copy of this checkout; its second commit computes the weights of naive nine times and keeps them.
 
@@ -287,22 +337,19 @@ def test_a_deliberately_bad_commit_is_caught(tmp_path, monkeypatch):
     )
     git("commit", "-qam", "bad")
     (tmp_path / "tiny.toml").write_text('[axes]\nseqlen = 512\nmask = "full"\n')
-    command = [
-        sys.executable,
-        "-m",
-        "bench",
-        "ab",
-        "HEAD~1",
-        "HEAD",
-        "--sweep",
-        "tiny.toml",
-        "-i",
-        "^naive$",
-        "-i",
-        "math",
-    ]
+    command = [sys.executable, "-m", "bench", "ab", "HEAD~1", "HEAD", "--base-python", sys.executable]
+    command += ["--sweep", "tiny.toml", "-i", "^naive$", "-i", "math"]
     environment = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    def ab(*more):
+        words = [*command, *more]
+        return subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    done = ab("--exact", "--format", "json")
+    assert done.returncode == 3, done.stdout + done.stderr
+    found = {(row["name"], row["metric"], row["subject"].split()[0]) for row in json.loads(done.stdout)}
+    assert found == {("REGRESSED", "peak_bytes", "naive")}, "no clock has a part in it"
+    done = ab()
     assert done.returncode == 3, done.stdout + done.stderr
     assert "slower by" in done.stdout and "peak_bytes" in done.stdout
     assert "sdpa_math" not in "".join(line for line in done.stdout.splitlines(keepends=True) if "fail" in line)

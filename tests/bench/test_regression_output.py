@@ -35,7 +35,7 @@ def many(count, text="planted"):
     [
         (1.12, "slower by 12 % (11 to 13)"),
         (1 / 1.12, "faster by 11 % (9.6 to 12)"),
-        (1.004, "unchanged: 0.4 % slower (-0.8 to 1.6)"),
+        (1.004, "unchanged: 0.4 % slower (0.8 faster to 1.6 slower)"),
         (2.3, "slower by 130 % (127 to 133)"),
     ],
 )

@@ -119,28 +119,49 @@ def test_filters_choose_what_is_compared(place, command):
     assert command("check", "--candidate", "two", "-i", "^naive$", "-p", "T128")[0] == 3
 
 
+def test_exact_checks_take_filters_and_leave_times_alone(place, command):
+    store("one")
+    store("two", grown(records(processes=1)))
+    command("baseline", "--run", "one")
+
+    def exact(*words):
+        code, out, err = command("check", "--candidate", "two", "--exact", "--format", "json", "--all", *words)
+        rows = json.loads(out) if code != 5 else []
+        return code, {row["subject"] for row in rows}, {row["metric"] for row in rows}, err
+
+    code, subjects, metrics, _ = exact("-i", "^naive$", "-p", "T128-")
+    assert code == 3 and subjects == {"naive B1-H4-T128-d64-float32-fwd-full"}
+    assert "peak_bytes" in metrics and "time" not in metrics
+    code, subjects, _, _ = exact("-I", "^naive$", "-P", "T256")
+    assert code == 0 and subjects and not any("T256" in one or one.startswith("naive") for one in subjects)
+    code, _, _, err = exact("-p", "T4096")
+    assert code == 5 and "check must have something to compare" in err
+
+
 def test_a_baseline_is_refused_with_exit_code_2_and_what_was_there_stays(place, command):
     store("one")
     store("dirty", git_dirty=True)
     path = place / command("baseline", "--run", "one")[1].strip()
     before = path.read_bytes()
     code, _, err = command("baseline", "--run", "dirty")
-    assert code == 2 and "clean tree" in err
+    assert code == 2 and "clean tree, got uncommitted changes in the checkout of attention-bench" in err
     assert path.read_bytes() == before
 
 
 def test_a_dirty_tree_of_whoever_uses_the_package_is_refused_before_anything_is_measured(place, command, monkeypatch):
     monkeypatch.setattr("bench.revisions.has_changes", lambda folder: True)
+    monkeypatch.setattr("bench.cli.checking._environment", lambda extras: planted.run([]).header.environment)
     code, _, err = command("baseline", "--device", "cpu")
-    assert code == 2 and "clean tree" in err
+    assert code == 2 and "clean tree, got uncommitted changes in the folder that it is called in" in err
     assert not (place / "results").exists()
 
 
 def test_an_exact_baseline_holds_no_times(place, command):
     store("one", records(processes=1))
     assert command("baseline", "--run", "one")[0] == 2
-    code, out, _ = command("baseline", "--run", "one", "--exact", "--output", "ci.jsonl")
+    code, out, err = command("baseline", "--run", "one", "--exact", "--output", "ci.jsonl")
     assert (code, out.strip()) == (0, "ci.jsonl")
+    assert "subjects, no times; commit it" in err
     assert "log_ratios" not in (place / "ci.jsonl").read_text()
     assert command("check", "--exact", "--baseline", "ci.jsonl", "--candidate", "one", "--strict")[0] == 0
 
