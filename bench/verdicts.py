@@ -16,10 +16,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
+from operator import truediv
 from statistics import median
 from typing import Literal
 
-from bench.record import Measurement
+from bench.record import Measurement, by_process
 
 Verdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "UNCLEAR"]
 
@@ -63,17 +64,22 @@ def process_estimate(a_ns: Sequence[float], b_ns: Sequence[float]) -> float:
             f"rounds must be pairs of positive durations, got {len(a_ns)} and {len(b_ns)} of at least "
             f"{min([*a_ns, *b_ns], default=0)} ns."
         )
-    return median(math.log(b / a) for a, b in zip(a_ns, b_ns, strict=True))
+    ratios = sorted(map(truediv, b_ns, a_ns))
+    half = len(ratios) // 2  # the logarithm keeps their order: those in the middle will do
+    return median(math.log(ratio) for ratio in ratios[half - 1 + len(ratios) % 2 : half + 1])
 
 
 def paired_estimates(a: Measurement, b: Measurement) -> list[float]:
     """One estimate of ``log(B / A)``, of time per call, for each process that measured both in the same rounds."""
-    rounds: dict[int, tuple[list[float], list[float]]] = {}
-    for side, measurement in enumerate((a, b)):
-        for process, ns in zip(measurement.processes, measurement.samples_ns, strict=True):
-            rounds.setdefault(process, ([], []))[side].append(ns / measurement.calls_per_sample)
+    mine, its = by_process(a), by_process(b)
     # Two runs or a failed arm leave different counts: then nothing was paired.
-    return [process_estimate(*both) for both in rounds.values() if both[0] and len(both[0]) == len(both[1])]
+    shared = [process for process in mine if len(mine[process]) == len(its.get(process, ()))]
+    return [
+        process_estimate(
+            [ns / a.calls_per_sample for ns in mine[process]], [ns / b.calls_per_sample for ns in its[process]]
+        )
+        for process in shared
+    ]
 
 
 def interval_ranks(processes: int) -> tuple[int, float]:

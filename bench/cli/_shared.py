@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 from bench import __version__
 
 if TYPE_CHECKING:
+    from bench.notebook import Note
     from bench.results import Run
 
 app = App(
@@ -68,24 +69,33 @@ def build(paths: Sequence[Path], output: Path, *, redact: bool = False) -> Path:
     """Build the report of stored runs, say its findings, and return the page."""
     from bench.results import read_run
 
-    runs = [read_run(path) for path in paths]
-    page, said = build_in(runs, report_folder(runs, output), redact=redact)
+    shown, notes = _presented([read_run(path) for path in paths], redact)
+    page, said = _built(shown, notes, report_folder(shown, output))  # the id of a run may name its machine
     say(said)
     return page
 
 
 def build_in(runs: Sequence[Run], folder: Path, *, redact: bool = False, figures: bool = True) -> tuple[Path, str]:
     """Page, figures and ``summary.md`` of runs in a folder; returns the page and its findings, one a line."""
-    from dataclasses import replace
+    shown, notes = _presented(runs, redact)
+    return _built(shown, notes, folder, figures=figures)
 
+
+def _presented(runs: Sequence[Run], redact: bool) -> tuple[Sequence[Run], Sequence[Note]]:
+    """Runs and the findings of the notebook as a report may show them."""
     from bench.notebook import present_findings
-    from bench.report import Material, build_report, summary_text
     from bench.report.redaction import presentable, redacted
-    from bench.report.summary import write_summary
 
     shown, notes = [presentable(run) for run in runs], present_findings()
-    if redact:
-        shown, notes = redacted(shown, notes)
+    return redacted(shown, notes) if redact else (shown, notes)
+
+
+def _built(shown: Sequence[Run], notes: Sequence[Note], folder: Path, *, figures: bool = True) -> tuple[Path, str]:
+    from dataclasses import replace
+
+    from bench.report import Material, build_report, summary_text
+    from bench.report.summary import write_summary
+
     material = replace(Material.of(shown), notes=notes)
     page = build_report(shown, folder, material=material, figures=figures)
     write_summary(material, folder)
