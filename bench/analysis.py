@@ -11,7 +11,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench.header import Ceilings
-from bench.record import Measurement, Record, Sampled
+from bench.record import Measurement, Record, Sampled, by_process
 from bench.results import Run
 from bench.units import ns_to_ms, significant
 from bench.verdicts import Verdict, paired_estimates, two_looks
@@ -44,21 +44,29 @@ def latency_summary(measurement: Measurement | Sampled) -> LatencySummary:
 
     With several processes, the unit of inference is the process (its own median); with one, the sample.
     """
-    per_call = [ns_to_ms(ns) / measurement.calls_per_sample for ns in measurement.samples_ns]
-    by_process: dict[int, list[float]] = {}
-    for process, value in zip(measurement.processes, per_call, strict=True):
-        by_process.setdefault(process, []).append(value)
-    several = len(by_process) > 1
-    units = sorted(median(values) for values in by_process.values()) if several else sorted(per_call)
+    medians, calls = process_medians_ms(measurement), measurement.calls_per_sample
+    several = len(medians) > 1
+    units = sorted(medians.values()) if several else [ns_to_ms(ns) / calls for ns in sorted(measurement.samples_ns)]
     low, high, coverage = median_interval(len(units))
     return LatencySummary(
         median_ms=median(units),
         lo_ms=units[low],
         hi_ms=units[high],
-        min_ms=min(per_call),
+        min_ms=ns_to_ms(min(measurement.samples_ns)) / calls,
         coverage=coverage,
         scope="across processes" if several else "within run",
     )
+
+
+def process_medians_ms(measurement: Measurement | Sampled) -> dict[int, float]:
+    """Median latency per call of each process, in milliseconds."""
+    found = {}
+    for process, samples in by_process(measurement).items():
+        samples.sort()
+        half = len(samples) // 2
+        middle = samples[half - 1 + len(samples) % 2 : half + 1]
+        found[process] = fmean(ns_to_ms(ns) / measurement.calls_per_sample for ns in middle)
+    return found
 
 
 @dataclass(frozen=True)
@@ -230,9 +238,21 @@ def frame(runs: Iterable[Run]) -> pd.DataFrame:
     """Records of several runs as one pandas frame: one row per cell, typed as :data:`COLUMNS` says."""
     import pandas as pd
 
-    rows = [_row(run, record) for run in runs for record in run.records]
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
-    return table.astype(COLUMNS)
+    return pd.DataFrame(plain_rows(runs), columns=list(COLUMNS)).astype(COLUMNS)
+
+
+def plain_rows(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """The rows of :func:`frame` as plain values, None where one is missing: without the seconds that pandas takes."""
+    floats = {name for name, dtype in COLUMNS.items() if dtype == "Float64"}
+    rows = []
+    for flat in (_row(run, record) for run in runs for record in run.records):
+        rows.append(
+            {
+                name: float(value) if name in floats and (value := flat[name]) is not None else flat[name]
+                for name in COLUMNS
+            }
+        )
+    return rows
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -24,6 +24,7 @@ schema_version history:
 from __future__ import annotations
 
 import hashlib
+from itertools import groupby
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -282,6 +283,17 @@ class Measurement(Model):
         if self.cpu_ns is not None and len(self.cpu_ns) != len(self.samples_ns):
             raise ValueError(f"cpu_ns must have one entry per sample, got {len(self.cpu_ns)}")
         return self
+
+
+def by_process(measurement: Measurement | Sampled) -> dict[int, list[int]]:
+    """``samples_ns`` of each process, in the order of the rounds; processes in the order of their first sample."""
+    found: dict[int, list[int]] = {}
+    start = 0
+    for process, stretch in groupby(measurement.processes):
+        end = start + len(list(stretch))
+        found.setdefault(process, []).extend(measurement.samples_ns[start:end])
+        start = end
+    return found
 
 
 class Flag(Model):

@@ -127,13 +127,16 @@ class Run:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Leave garbage alone meanwhile: what is read is kept, and searching it over and over is a third of the time."""
-    enabled = gc.isenabled()
+    """Without the search for unreachable cycles, which walks through all records again and again while more are made.
+
+    Records and rows hold no cycles. On 20,000 records it takes a fifth of the time of a report, and frees nothing.
+    """
+    before = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if enabled:
+        if before:
             gc.enable()
 
 
@@ -155,10 +158,9 @@ def read_run(path: Path) -> Run:
     version = SCHEMA_VERSION
     for number, text in enumerate(whole.split(b"\n") if whole else [], start=1):
         try:
-            fields = json.loads(text, parse_constant=_refuse_constant)
             if number == 1:
-                version = _schema_version(fields, path)
-            lines.append(_LINE.validate_python(_upgrade(fields, version)))
+                version = _schema_version(json.loads(text), path)
+            lines.append(_line(text, version))
         except OutputError:
             raise
         except (ValueError, RecursionError, BenchError) as error:
@@ -244,6 +246,13 @@ def _schema_version(header: Any, path: Path) -> int:
             f"{str(path)!r}. Update attention-bench."
         )
     return version
+
+
+def _line(text: bytes, version: int) -> Line:
+    """A line of schema ``version``; one of the present schema is read without a step between, in half the time."""
+    if version == SCHEMA_VERSION and b"NaN" not in text and b"Infinity" not in text:
+        return _LINE.validate_json(text)
+    return _LINE.validate_python(_upgrade(json.loads(text, parse_constant=_refuse_constant), version))
 
 
 def _upgrade(fields: Any, version: int) -> Any:

@@ -31,9 +31,9 @@ from typing import Literal
 
 import numpy as np
 
-from bench.power_law import BOUNDS, STARTS, Array, Interval, centred, resampled_exponents
+from bench.analysis import process_medians_ms
+from bench.power_law import BOUNDS, STARTS, Array, Interval, centred, fitted_curves, resampled
 from bench.record import Measurement
-from bench.units import ns_to_ms
 
 Verdict = Literal["CONFIRMED", "REFUTED", "INCONCLUSIVE"]
 
@@ -111,7 +111,7 @@ class TimeFit:
 
 def fit_time(measurements: Mapping[int, Measurement], expected: int = 2) -> TimeFit:
     """Fit the latencies of one implementation at several lengths (length to measurement)."""
-    return fit_latencies({length: _process_medians_ms(m) for length, m in measurements.items()}, expected)
+    return fit_latencies({length: process_medians_ms(m) for length, m in measurements.items()}, expected)
 
 
 def fit_latencies(medians_ms: Mapping[int, Mapping[int, float]], expected: int = 2) -> TimeFit:
@@ -135,12 +135,18 @@ def fit_latencies(medians_ms: Mapping[int, Mapping[int, float]], expected: int =
             verdict="INCONCLUSIVE",
             reason=f"needs at least {MIN_LENGTHS} lengths, got {len(lengths)}",
         )
-    curve = _fit_curve(t, y)
-    intervals = _profile_intervals(t, y, curve)
+    series = y[None]
     if len(processes) > 1:
         table = np.log([[medians_ms[length][process] for length in lengths] for process in processes])
-        intervals = _widen(intervals, resampled_exponents(t, table))
-    votes = {name: _aicc(_growth_residuals(t, y, growth), 3) for name, growth in _LAWS.items()}
+        series = np.concatenate([series, resampled(table)])
+    exponents, log_ratios = fitted_curves(t, series)
+    curve = _best_curve(t, y, float(exponents[0]), float(log_ratios[0]))
+    intervals = _profile_intervals(t, y, curve)
+    if len(processes) > 1:
+        intervals = _widen(intervals, exponents[1:])
+    growths = np.stack([growth(t) / growth(t[-1:]) for growth in _LAWS.values()], axis=1)
+    sums = _sums_beside_floors(y, growths).tolist()
+    votes = {name: _aicc(left, len(y), 3) for name, left in zip(_LAWS, sums, strict=True)}
     runs_p = _runs_probability(curve.residuals)
     linear_cost = expected == 2 and _linear_cost_explains(t, y, curve)
     verdict, reason = _judge(lengths, intervals, expected, curve.power_share, linear_cost)
@@ -189,6 +195,8 @@ def _judge(
     return "CONFIRMED", f"the 90 % interval lies within {equal}"
 
 
+FLAT, LEAST_EXPONENT = 1.0, 0.25
+"""Above that logarithm of the floor over the power term at Tmax, and below that exponent, the valley is flat."""
 LEVELS = (0.90, 0.95)
 """Of the intervals of the exponent."""
 GRID, FINER, ZOOMS = np.linspace(-14.0, 14.0, 57), np.linspace(-1.0, 1.0, 17), 4
@@ -215,11 +223,18 @@ class _Curve:
         return float((self.residuals**2).sum())
 
 
-def _fit_curve(t: Array, y: Array) -> _Curve:
-    """Least squares over (p, log r)."""
-    from scipy.optimize import least_squares
-
+def _best_curve(t: Array, y: Array, exponent: float, log_ratio: float) -> _Curve:
+    """The curve that was found; where the valley is flat, with a bottom at either end, what a longer search finds."""
     x = t / t[-1]
+    if log_ratio > FLAT or not LEAST_EXPONENT < exponent < BOUNDS[1][0]:
+        exponent, log_ratio = _searched(x, y)
+    left = y - np.log(math.exp(log_ratio) + x**exponent)
+    return _Curve(exponent, log_ratio, centred(left), math.exp(float(left.mean()) + log_ratio))
+
+
+def _searched(x: Array, y: Array) -> tuple[float, float]:
+    """(p, log r) by the method of trust regions, from every start: surer, and ten times as long."""
+    from scipy.optimize import least_squares
 
     def residuals(theta: Array) -> Array:
         return centred(y - np.log(math.exp(theta[1]) + x ** theta[0]))
@@ -229,10 +244,8 @@ def _fit_curve(t: Array, y: Array) -> _Curve:
         return -centred(np.stack([power * np.log(x), np.full_like(x, ratio)]) / (ratio + power)).T
 
     found = [least_squares(residuals, theta, jac=slopes, bounds=BOUNDS) for theta in STARTS]
-    best = min(found, key=lambda solution: float(solution.cost))
-    exponent, log_ratio = float(best.x[0]), float(best.x[1])
-    offset = float(np.mean(y - np.log(math.exp(log_ratio) + x**exponent)))
-    return _Curve(exponent, log_ratio, residuals(best.x), math.exp(offset + log_ratio))
+    exponent, log_ratio = min(found, key=lambda solution: float(solution.cost)).x.tolist()
+    return exponent, log_ratio
 
 
 def _profile_intervals(t: Array, y: Array, curve: _Curve) -> dict[float, Interval]:
@@ -258,32 +271,32 @@ def _profile_intervals(t: Array, y: Array, curve: _Curve) -> dict[float, Interva
 
 
 def _profiled_sses(t: Array, y: Array, exponents: Array) -> Array:
-    """What :func:`_growth_residuals` leaves, squared and summed, for each exponent."""
-    shape = t ** exponents[:, None] / t[-1] ** exponents[:, None]
-    least: Array = (centred(y - np.log(shape)) ** 2).sum(axis=-1)
-    grid, rows = np.tile(GRID, (len(exponents), 1)), np.arange(len(exponents))
+    """Least sum of squares for each exponent."""
+    return _sums_beside_floors(y, (t / t[-1])[:, None] ** exponents)
+
+
+def _sums_beside_floors(y: Array, growths: Array) -> Array:
+    """Sums of squares of ``log t - a - log(r + growth)`` with the best floor ``r >= 0``, by column of ``growths``.
+
+    Args:
+        y: logarithms of latencies.
+        growths: ``(lengths, curves)``, 1 at Tmax.
+    """
+    least, columns = _squared(y[:, None] - np.log(growths)), np.arange(growths.shape[1])
+    grid = np.tile(GRID[:, None], (1, len(columns)))  # (floors, curves)
     for _ in range(ZOOMS):
-        sums = (centred(y - np.log(np.exp(grid)[:, :, None] + shape[:, None])) ** 2).sum(axis=-1)
-        index = sums.argmin(axis=1)
-        least = np.minimum(least, sums[rows, index])
-        grid = grid[rows, index, None] + FINER * (grid[:, 1:2] - grid[:, :1])
+        sums = _squared(y[:, None, None] - np.log(np.exp(grid) + growths[:, None]))
+        index = sums.argmin(axis=0)
+        least = np.minimum(least, sums[index, columns])
+        grid = grid[index, columns] + FINER[:, None] * (grid[1] - grid[0])
     return least
 
 
-def _growth_residuals(t: Array, y: Array, growth: Callable[[Array], Array]) -> Array:
-    """Residuals of ``log t = a + log(r + growth(T) / growth(Tmax))`` with the best floor ``r >= 0``."""
-    shape = growth(t) / growth(t[-1:])
-    best, least = centred(y - np.log(shape)), math.inf
-    grid = GRID
-    for _ in range(ZOOMS):
-        residuals = centred(y - np.log(np.exp(grid)[:, None] + shape))
-        sums = (residuals**2).sum(axis=1)
-        index = int(sums.argmin())
-        if sums[index] < least:
-            best, least = residuals[index], float(sums[index])
-        grid = grid[index] + FINER * (grid[1] - grid[0])
-    without_floor = centred(y - np.log(shape))
-    return without_floor if (without_floor**2).sum() <= least else best
+def _squared(values: Array) -> Array:
+    """Sum of the squares over the first axis, without the mean."""
+    rest = values - values.sum(axis=0) / len(values)
+    found: Array = (rest * rest).sum(axis=0)
+    return found
 
 
 _LAWS: dict[str, Callable[[Array], Array]] = {
@@ -295,10 +308,9 @@ _LAWS: dict[str, Callable[[Array], Array]] = {
 """What the second vote chooses among, each with a floor."""
 
 
-def _aicc(residuals: Array, parameters: int) -> float:
-    """Akaike's criterion for few data; ``parameters`` includes the variance."""
-    n = len(residuals)
-    mean_square = max(float((residuals**2).mean()), 1e-300)
+def _aicc(sum_of_squares: float, n: int, parameters: int) -> float:
+    """Akaike's criterion for few data, ``n`` of them; ``parameters`` includes the variance."""
+    mean_square = max(sum_of_squares / n, 1e-300)
     spare = n - parameters - 1
     return (
         n * math.log(mean_square) + 2 * parameters + (2 * parameters * (parameters + 1) / spare if spare else math.inf)
@@ -330,7 +342,8 @@ def sum_that_fits_better(y: Array, terms: Array, residuals: Array) -> Array | No
     predicted = coefficients @ terms
     if min(predicted) <= 0:
         return None
-    better = _aicc(centred(y - np.log(predicted)), 4) + AICC_MARGIN < _aicc(centred(residuals), 4)
+    sums = [float(_squared(left)) for left in (y - np.log(predicted), residuals)]
+    better = _aicc(sums[0], len(y), 4) + AICC_MARGIN < _aicc(sums[1], len(y), 4)
     return np.asarray(coefficients) if better else None
 
 
@@ -355,14 +368,6 @@ def _runs_probability(residuals: Array) -> float:
         else:
             ways += 2 * comb(ups - 1, half - 1) * comb(downs - 1, half - 1)
     return ways / comb(ups + downs, ups)
-
-
-def _process_medians_ms(measurement: Measurement) -> dict[int, float]:
-    """Median latency per call of each process, in milliseconds."""
-    samples: dict[int, list[float]] = {}
-    for process, ns in zip(measurement.processes, measurement.samples_ns, strict=True):
-        samples.setdefault(process, []).append(ns_to_ms(ns) / measurement.calls_per_sample)
-    return {process: median(values) for process, values in samples.items()}
 
 
 def _widen(intervals: dict[float, Interval], exponents: Array) -> dict[float, Interval]:

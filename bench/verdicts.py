@@ -13,14 +13,14 @@ Source: ``docs/methodology.md``, "Decisions". Intervals: David and Nagaraja, Ord
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
+from operator import truediv
 from statistics import median
 from typing import Literal
 
-from bench.record import Measurement
+from bench.record import Measurement, by_process
 
 Verdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "UNCLEAR"]
 
@@ -64,30 +64,22 @@ def process_estimate(a_ns: Sequence[float], b_ns: Sequence[float]) -> float:
             f"rounds must be pairs of positive durations, got {len(a_ns)} and {len(b_ns)} of at least "
             f"{min([*a_ns, *b_ns], default=0)} ns."
         )
-    # The logarithm keeps the order, so the one or two in the middle are all that is needed.
-    ratios = sorted(b / a for a, b in zip(a_ns, b_ns, strict=True))
-    half = len(ratios) // 2
+    ratios = sorted(map(truediv, b_ns, a_ns))
+    half = len(ratios) // 2  # the logarithm keeps their order: those in the middle will do
     return median(math.log(ratio) for ratio in ratios[half - 1 + len(ratios) % 2 : half + 1])
 
 
 def paired_estimates(a: Measurement, b: Measurement) -> list[float]:
     """One estimate of ``log(B / A)``, of time per call, for each process that measured both in the same rounds."""
-    first, second = _rounds(a), _rounds(b)
+    mine, its = by_process(a), by_process(b)
     # Two runs or a failed arm leave different counts: then nothing was paired.
+    shared = [process for process in mine if len(mine[process]) == len(its.get(process, ()))]
     return [
-        process_estimate(first[process], second[process])
-        for process in first
-        if process in second and len(first[process]) == len(second[process])
+        process_estimate(
+            [ns / a.calls_per_sample for ns in mine[process]], [ns / b.calls_per_sample for ns in its[process]]
+        )
+        for process in shared
     ]
-
-
-def _rounds(measurement: Measurement) -> dict[int, list[float]]:
-    """Time per call of each round, by process."""
-    found: defaultdict[int, list[float]] = defaultdict(list)
-    calls = measurement.calls_per_sample
-    for process, ns in zip(measurement.processes, measurement.samples_ns, strict=True):
-        found[process].append(ns / calls)
-    return found
 
 
 def interval_ranks(processes: int) -> tuple[int, float]:

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import exp, log, prod
-from statistics import linear_regression, median
+from statistics import linear_regression
 
+from bench.analysis import process_medians_ms
 from bench.claims import Case, Scope, Verdict
 from bench.claims._beyond_cache import beyond_cache
 from bench.claims._ladders import square
 from bench.metrics import Row
 from bench.plots import LADDER, Reading, grouped
 from bench.problem import Problem
-from bench.record import Measurement
 from bench.scaling import (
     MIN_FIT_LENGTHS,
     MIN_LENGTHS,
@@ -24,7 +24,6 @@ from bench.scaling import (
     TimeFit,
     fit_latencies,
 )
-from bench.units import ns_to_ms
 
 NAIVE, FLASH = "naive", ("online_softmax", "sdpa_flash", "triton_flash")
 """Whose cost the theory speaks of: one that stores scores, and those that do not."""
@@ -36,7 +35,7 @@ SHORT_LENGTH = 128
 """Up to here a call costs more than its pairs do, whatever a fit says."""
 DOUBTED_SHARE = 0.25
 """A ladder with more of its cells disturbed by others refutes nothing."""
-DISTURBED = ("contended", "throttled")
+DISTURBED = frozenset({"contended", "throttled"})
 """Flags of cells whose time is not theirs alone."""
 
 Medians = tuple[tuple[int, tuple[tuple[int, float], ...]], ...]
@@ -164,8 +163,9 @@ def square_ladders(reading: Reading) -> list[Ladder]:
     """Ladders of the sequence length with as many queries as keys, where every pair is visible."""
     found = []
     for rows in reading.timed_ladders.values():
-        fit = reading.fit(rows[0])
-        if fit is not None and rows[0]["shape"] == "square" and rows[0]["mask"] == "full":
+        first = rows[0]
+        bears = first["shape"] == "square" and first["mask"] == "full"
+        if bears and (fit := reading.fit(first)) is not None:  # a fit of every other ladder would take most of the time
             found.append(_ladder(LENGTH, rows, fit))
     return [one for one in found if one.rows]
 
@@ -216,7 +216,7 @@ def verdict(reading: Reading, one: Ladder) -> tuple[Verdict, str]:
         return fit.verdict, fit.reason
     if fit.power_share < MIN_SHARE:
         return "INCONCLUSIVE", f"overhead dominates: the power term is {fit.power_share:.0%} of the longest latency"
-    disturbed = sum(any(flag in (row["flags"] or "") for flag in DISTURBED) for row in one.rows)
+    disturbed = sum(not DISTURBED.isdisjoint(row["flag_names"]) for row in one.rows)
     if disturbed > DOUBTED_SHARE * len(one.rows):
         return "INCONCLUSIVE", f"{disturbed} of {len(one.rows)} cells were disturbed by other work on the machine"
     allocators = {run.run_id: run.header.environment.allocator for run in reading.runs}
@@ -236,11 +236,7 @@ def _ladder(axis: Axis, rows: Iterable[Row], fit: TimeFit) -> Ladder:
 def _medians(reading: Reading, row: Row) -> tuple[tuple[int, float], ...]:
     """Median latency in milliseconds of each process."""
     measurement = reading.record(row).measurement
-    samples: dict[int, list[float]] = {}
-    if isinstance(measurement, Measurement):
-        for process, ns in zip(measurement.processes, measurement.samples_ns, strict=True):
-            samples.setdefault(process, []).append(ns_to_ms(ns) / measurement.calls_per_sample)
-    return tuple((process, median(values)) for process, values in samples.items())
+    return () if measurement is None else tuple(process_medians_ms(measurement).items())
 
 
 @lru_cache(maxsize=256)

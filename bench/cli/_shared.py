@@ -13,6 +13,8 @@ from cyclopts import App, Parameter
 from bench import __version__
 
 if TYPE_CHECKING:
+    from bench.notebook import Note
+    from bench.report.stored_profiles import Profiles
     from bench.results import Run
 
 app = App(
@@ -69,7 +71,8 @@ def build(paths: Sequence[Path], output: Path, *, redact: bool = False, profiles
     from bench.results import read_run
 
     runs = [read_run(path) for path in paths]
-    page, said = build_in(runs, report_folder(runs, output), redact=redact, profiles=profiles or output)
+    shown, notes, known = _presented(runs, redact, profiles or output)
+    page, said = _built(shown, notes, known, report_folder(shown, output))  # the id of a run may name its machine
     say(said)
     return page
 
@@ -81,19 +84,32 @@ def build_in(
 
     Profiles of the runs' cells come out of the folder ``profiles``; None shows none.
     """
-    from dataclasses import replace
+    return _built(*_presented(runs, redact, profiles), folder, figures=figures)
 
+
+def _presented(
+    runs: Sequence[Run], redact: bool, profiles: Path | None
+) -> tuple[Sequence[Run], Sequence[Note], Profiles]:
+    """Runs, the findings of the notebook and profiles as a report may show them."""
     from bench.notebook import present_findings
-    from bench.report import Material, build_report, summary_text
     from bench.report.redaction import presentable, redacted, redacted_profiles
     from bench.report.stored_profiles import NO_PROFILES, find_profiles
-    from bench.report.summary import write_summary
 
     shown, notes = [presentable(run) for run in runs], present_findings()
     known = NO_PROFILES if profiles is None else find_profiles(shown, profiles)
-    if redact:
-        known = redacted_profiles(known, shown)
-        shown, notes = redacted(shown, notes)
+    if not redact:
+        return shown, notes, known
+    return *redacted(shown, notes), redacted_profiles(known, shown)
+
+
+def _built(
+    shown: Sequence[Run], notes: Sequence[Note], known: Profiles, folder: Path, *, figures: bool = True
+) -> tuple[Path, str]:
+    from dataclasses import replace
+
+    from bench.report import Material, build_report, summary_text
+    from bench.report.summary import write_summary
+
     material = replace(Material.of(shown), notes=notes, profiles=known)
     page = build_report(shown, folder, material=material, figures=figures)
     write_summary(material, folder)

@@ -95,11 +95,13 @@ def _watch(path: Path, output: Path, redact: bool, profiles: Path) -> Path:
     import os
 
     from bench.cli._shared import build_in, report_folder
+    from bench.report.redaction import redacted
     from bench.report.watching import watch
     from bench.results import Run, read_run
 
     os.nice(10)  # what is being measured goes first
-    folder = report_folder([read_run(path)], output)
+    runs = [read_run(path)]
+    folder = report_folder(redacted(runs)[0] if redact else runs, output)
     say(f"open {folder / 'index.html'}; Ctrl-C ends the watch, not the run")
 
     def build_once(run: Run, beside: Path, ended: bool) -> Path:

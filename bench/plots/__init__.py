@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from bench.analysis import PairedRatio, fastest, frame, paired_ratio
+from bench.analysis import PairedRatio, fastest, paired_ratio, plain_rows
 from bench.comparison import machine_names
 from bench.memory_law import MemoryCheck, check_memory
 from bench.metrics import Row
@@ -119,8 +119,6 @@ class Reading:
         ``sound`` (measured and not flagged as impossible), and ``flag_names``. A cell that a later run on such a
         machine holds again replaces the earlier one.
         """
-        table = frame(self.runs)
-        table = table.astype(object).where(table.notna(), None)
         machines = machine_names(self.runs)
         impossible = {
             (run.run_id, record.cell_key)
@@ -129,10 +127,10 @@ class Reading:
             if record.measurement is not None and sound_measurement(record) is None
         }
         rows: dict[tuple[str, str], Row] = {}
-        for row in table.to_dict("records"):
+        for row in plain_rows(self.runs):
             machine = machines[row["run_id"]]
             rows.pop((machine, row["cell_key"]), None)
-            rows[machine, row["cell_key"]] = {str(name): value for name, value in row.items()} | {
+            rows[machine, row["cell_key"]] = row | {
                 "machine": machine,
                 "shape": "square" if row["seqlen_q"] == row["seqlen_k"] else f"Tq={row['seqlen_q']}",
                 "length": row["seqlen_k"],

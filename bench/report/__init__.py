@@ -15,13 +15,13 @@ from bench.errors import OutputError
 from bench.report import claims, compare, environment, leaderboard, numerics, overview, profiles
 from bench.report.cells import reasons, status_counts
 from bench.report.charts import specifications
-from bench.report.dataset import dataset
+from bench.report.dataset import DETAILS, dataset
 from bench.report.figures import Figures, draw_figures, embedded
 from bench.report.findings import findings
 from bench.report.kernels import kernel_section
 from bench.report.machine import bandwidth_tables, diagnoses
 from bench.report.material import Material
-from bench.report.packing import compressed
+from bench.report.packing import apart, compressed
 from bench.report.profile_charts import profile_specifications
 from bench.report.protocol import flag_table, protocol_table, telemetry_tables
 from bench.report.quantities import LINES, MEMORY, NUMERICS, SPEED
@@ -29,7 +29,7 @@ from bench.report.repeat import repeat_command
 from bench.report.soundness import soundness
 from bench.report.speed import break_even_table
 from bench.report.vega import vega_script
-from bench.results import Run
+from bench.results import Run, uncollected
 
 __all__ = ["Material", "build_report", "repeat_command", "summary_text"]
 
@@ -84,9 +84,11 @@ def build_report(
     _clear(folder)
     with ThreadPoolExecutor(1) as background:
         library = background.submit(vega_script)  # takes seconds the first time, and none of Python's
-        content = dataset(material)
+        with uncollected():
+            content = dataset(material)
         drawn = draw_figures(material, folder) if figures else Figures({}, {}, {})
-        html = _page(material, content, drawn, library.result())
+        with uncollected():
+            html = _page(material, content, drawn, library.result())
     if content["samples"]["kind"] != "raw":
         for run, shown in zip(runs, content["runs"], strict=True):
             _write(folder / shown["file"], _lines(run))
@@ -104,8 +106,8 @@ def _page(material: Material, content: dict[str, Any], drawn: Figures, library: 
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    packed = compressed(content)
-    budget = PAGE_BYTES - TEXT_BYTES - len(packed) - len(library)
+    packed, details = (compressed(part) for part in apart(content, DETAILS))
+    budget = PAGE_BYTES - TEXT_BYTES - len(packed) - len(details) - len(library)
     sources = embedded(drawn.images, budget)
     here = Path(__file__).parent
     loader = FileSystemLoader([here / "templates", here])
@@ -121,6 +123,7 @@ def _page(material: Material, content: dict[str, Any], drawn: Figures, library: 
         choices={chart.name: [asdict(choice) for choice in chart.choices] for chart in LINES},
         specifications=specifications(content["looks"]) | (profile_specifications() if material.profiles.found else {}),
         packed=packed,
+        details=details,
         library=Markup(f"\n{library}\n"),  # a script of a package, with what would end it escaped
         own=Markup(_own_script()),
         files=[] if content["samples"]["kind"] == "raw" else [run["file"] for run in content["runs"]],

@@ -9,6 +9,7 @@ layer, where there is none. Names are data: they are domains of scales, never ex
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from bench.report.quantities import LINES, LineChart
@@ -28,9 +29,12 @@ def specifications(looks: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str
     Args:
         looks: ``color``, ``dash`` and ``shape`` by implementation, as :func:`bench.report.looks.look` gives them.
     """
-    found = {chart.name: line_chart(chart, looks) for chart in LINES}
-    found |= {"roofline": roofline(looks), "heat_map": heat_map(looks)}
-    return found | {"samples": samples(), "quantiles": quantiles()}
+    from altair.utils.schemapi import debug_mode
+
+    with debug_mode(False):  # validating every part of every chart takes a second; a test validates the whole
+        found = {chart.name: line_chart(chart, looks) for chart in LINES}
+        found |= {"roofline": roofline(looks), "heat_map": heat_map(looks)}
+        return found | {"samples": samples(), "quantiles": quantiles()}
 
 
 def line_chart(chart: LineChart, looks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -193,15 +197,26 @@ def finished(chart: Any, title: str, chosen: bool = False) -> dict[str, Any]:
 
     if chosen:
         chart = chart.add_params(alt.param(name="chosen", value=[]))
+    found: dict[str, Any] = chart.to_dict(validate=False)
+    return found | {"config": _configuration(), "description": title}
+
+
+@cache
+def _configuration() -> dict[str, Any]:
+    """The same for all charts; set on each of them, it would copy all of it again and again."""
+    import altair as alt
+
     axis = {name: f"var(--{colour})" for name, colour in AXIS_COLOURS.items()}
     chart = (
-        chart.configure(background="transparent", font="system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif")
+        alt.Chart(alt.NamedData(DATA))
+        .mark_point()
+        .configure(background="transparent", font="system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif")
         .configure_axis(**axis, labelFontSize=11, titleFontSize=12, titleFontWeight="normal")
         .configure_legend(labelColor="var(--fg)", titleColor="var(--fg)")
         .configure_view(stroke="var(--line)")
     )
-    found: dict[str, Any] = chart.to_dict()
-    return found | {"description": title}
+    found: dict[str, Any] = chart.to_dict()["config"]
+    return found
 
 
 AXIS_COLOURS = {"labelColor": "fg", "titleColor": "fg", "gridColor": "line", "domainColor": "soft", "tickColor": "soft"}

@@ -28,6 +28,8 @@ VALUES = ("latency_lo_ms", "latency_hi_ms", "out_rmse", "calls_per_sample")
 """Numbers beside those of the table."""
 RATES = ("roof_fraction", "peak_fraction", "flop_per_byte")
 """Metrics that charts draw and the table does not show."""
+DETAILS = ("agreement", "notes")
+"""Columns that the dialog of a record alone shows."""
 CLOCKS = ("host", "cuda_event_hot", "cuda_graph")
 DRAWN = {
     "latency": "latency_ms",

@@ -13,7 +13,7 @@ from bench.notebook import Note, latest_findings, present_findings
 from bench.plots import Reading
 from bench.report.cells import CellTable, cell_table
 from bench.report.stored_profiles import NO_PROFILES, Profiles
-from bench.results import Run
+from bench.results import Run, uncollected
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class Material:
             )
         notes = present_findings() if notebook is None else latest_findings(notebook)
         reading = Reading(runs)
-        return cls(reading, hear(runs, reading), notes)
+        with uncollected():
+            return cls(reading, hear(runs, reading), notes)
 
     @property
     def runs(self) -> Sequence[Run]:

@@ -43,6 +43,18 @@ def compressed(content: object) -> str:
     return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
 
 
+def apart(content: dict[str, Any], cells: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The dataset without what the dialog of a record alone needs, and that: half of a large page, read when it opens.
+
+    Args:
+        content: as :func:`bench.report.dataset.dataset` gives it.
+        cells: columns that go with the samples.
+    """
+    columns = dict(content["cells"])
+    details = {"samples": content["samples"], "cells": {name: columns.pop(name) for name in cells}}
+    return content | {"cells": columns, "samples": {"kind": content["samples"]["kind"]}}, details
+
+
 def deltas(values: Sequence[int]) -> list[int]:
     """The first value, then each one's distance from the one before: small numbers, which compress well."""
     return [value - before for before, value in zip([0, *values], values, strict=False)]

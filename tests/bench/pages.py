@@ -43,6 +43,11 @@ class Page(HTMLParser):
             self.text += data
         elif self._in == "dataset":
             self.dataset = json.loads(gzip.decompress(base64.b64decode(data)))
+        elif self._in == "details":
+            details = json.loads(gzip.decompress(base64.b64decode(data)))
+            assert not details["cells"].keys() & self.dataset["cells"].keys()
+            self.dataset["cells"] |= details["cells"]
+            self.dataset["samples"] = details["samples"]
 
     def handle_endtag(self, tag: str) -> None:
         self._in = None

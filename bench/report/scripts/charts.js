@@ -62,7 +62,9 @@ class Charts {
   /** Draws what is on the screen first, and the rest when nothing else is to be done. */
   draw() {
     this.work = this.work.then(async () => {
-      for (const chart of this.all.filter((one) => one.stale && one.visible)) await this.drawOne(chart);
+      const seen = this.all.filter((one) => one.stale && one.visible);
+      for (const chart of seen) chart.room = chart.figure.clientWidth; // before a change, after which it takes a layout
+      for (const chart of seen) await this.drawOne(chart);
       const rest = this.all.some((one) => one.stale);
       document.documentElement.dataset.drawn = rest ? "visible" : "all";
       if (rest) this.later ??= setTimeout(() => this.drawNext(), 60);
@@ -74,7 +76,10 @@ class Charts {
     this.later = null;
     this.work = this.work.then(async () => {
       const next = this.all.find((one) => one.stale);
-      if (next) await this.drawOne(next);
+      if (next) {
+        next.room = next.figure.clientWidth;
+        await this.drawOne(next);
+      }
     });
     this.draw();
   }
@@ -136,11 +141,11 @@ class Charts {
     if (chart.name === "heat_map") {
       const tiles = this.tiles(shown);
       const lengths = new Set(tiles.drawn.map((row) => row.x)).size;
-      const step = Math.max(72, Math.min(110, Math.floor((chart.figure.clientWidth - 190) / Math.max(1, lengths))));
+      const step = Math.max(72, Math.min(110, Math.floor((chart.room - 190) / Math.max(1, lengths))));
       return { ...tiles, step, panels: shown.length, count };
     }
     const found = chart.name === "roofline" ? this.roofline(shown) : this.lines(chart, shown);
-    const room = chart.figure.clientWidth - 90;
+    const room = chart.room - 90;
     const columns = Math.max(1, Math.min(3, shown.length, Math.floor(room / 300)));
     const width = Math.max(200, Math.min(640, Math.floor(room / columns) - 22));
     const size = { width, height: Math.round(Math.max(190, width * 0.55)) };

@@ -2,14 +2,15 @@
 
 const parsed = (id) => JSON.parse(document.getElementById(id).textContent);
 
+const decoded = (text) => Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+
+/** What a script of the page holds as compressed JSON. */
 async function unzipped(id) {
-  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (char) => char.charCodeAt(0));
-  return JSON.parse(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
+  const bytes = decoded(document.getElementById(id).textContent);
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
 }
 
-async function load() {
-  return new Dataset(await unzipped("dataset"));
-}
+const load = async () => new Dataset(await unzipped("dataset"));
 
 const unpacked = (column) => column.v ?? column.at.map((place) => column.of[place]);
 
@@ -26,6 +27,7 @@ class Dataset {
       return (name) => (done[name] ??= unpacked(columns[name]));
     };
     const columns = { ...this.cells };
+    this.columns = columns;
     this.table.forEach((column, place) => {
       const key = this.heads[place].key;
       if (key) columns[key] = column.number;
@@ -46,6 +48,15 @@ class Dataset {
       this.ofProblem.get(key).push(i);
     }
     this.fastestOf = new Map(this.best("best").map((cell, place) => [this.problemOf(cell), place]));
+  }
+
+  /** Reads what the dialog of a record alone shows, once. */
+  detailed() {
+    this.wanted ??= unzipped("details").then(({ samples, cells }) => {
+      this.samples = samples;
+      Object.assign(this.columns, cells);
+    });
+    return this.wanted;
   }
 
   problemOf(i) {
@@ -86,7 +97,7 @@ class Dataset {
     return `${run.command} -i ${this.quoted[this.column("implementation")[i]]} ${chosen}`;
   }
 
-  /** Samples of cell i in milliseconds per call: raw with the process of each, or quantiles. */
+  /** Samples of cell i in milliseconds per call, once they are read: raw with the process of each, or quantiles. */
   samplesOf(i) {
     const scale = 1e6 * (this.column("calls_per_sample")[i] ?? 1);
     if (this.samples.kind === "raw") {

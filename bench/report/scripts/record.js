@@ -24,6 +24,7 @@ class RecordDialog {
 
   async open(i) {
     const { data, dialog } = this;
+    await data.detailed();
     const run = data.runs[data.column("run")[i]];
     const title = `${data.column("implementation")[i]} on ${data.field("key", i)}`;
     dialog.replaceChildren(

@@ -242,6 +242,12 @@ def test_a_disturbed_ladder_refutes_nothing(disturbed: int, verdict: str) -> Non
     assert verdict == "REFUTED" or "3 of 9 cells were disturbed" in answer.reason
 
 
+def test_a_reason_that_names_another_flag_is_not_that_flag() -> None:
+    flags = [("unstable", "not contended, not throttled: the samples scatter")]
+    (answer,) = judge(square(lambda t: 0.02 + 5e-5 * t, flags=flags))
+    assert answer.verdict == "REFUTED"
+
+
 def test_impossible_times_are_left_out() -> None:
     records = square(lambda t: 0.05 + 2e-6 * t**2) + square(
         lambda t: 1e-9 * t, lengths=(64, 128), flags=[("impossible", "beats a ceiling")]

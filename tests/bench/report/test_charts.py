@@ -51,6 +51,14 @@ def test_no_chart_holds_data_or_reaches_for_any(charts: dict[str, dict[str, Any]
         assert "'name': 'cells'" in str(chart)
 
 
+def test_each_specification_is_valid_as_a_whole(charts: dict[str, dict[str, Any]]) -> None:
+    for chart in charts.values():
+        alt.Chart.from_dict(chart)  # validates against the schema of Vega-Lite
+    broken = charts["latency"] | {"columns": "three"}
+    with pytest.raises(Exception, match="columns"):
+        alt.Chart.from_dict(broken)
+
+
 def test_names_are_domains_and_never_expressions(charts: dict[str, dict[str, Any]]) -> None:
     def strings(part: Any, key: str = "") -> list[tuple[str, str]]:
         if isinstance(part, dict):

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.text import Text
 from pydantic import ValidationError
 
-from bench.cli._shared import build_in
+from bench.cli._shared import build, build_in
 from bench.evidence import Evidence
 from bench.header import ALLOWED_VARIABLES, Diagnosis, Gpu
 from bench.plots import Reading, draw_all
@@ -109,10 +109,10 @@ def test_no_secret_is_left_in_any_string() -> None:
 
 
 def dataset_of(html: str) -> str:
-    """The dataset that the page holds compressed."""
-    packed = re.search(r'id="dataset">([^<]+)<', html)
-    assert packed is not None
-    return gzip.decompress(base64.b64decode(packed[1])).decode()
+    """All data that the page holds compressed."""
+    packed = re.findall(r'id="(dataset|details)">([^<]+)<', html)
+    assert [name for name, _ in packed] == ["dataset", "details"]
+    return "\n".join(gzip.decompress(base64.b64decode(text)).decode() for _, text in packed)
 
 
 @pytest.mark.parametrize("many", [False, True])
@@ -193,6 +193,17 @@ def test_files_of_an_earlier_report_do_not_stay_beside_a_redacted_one(
     monkeypatch.setattr("bench.report.samples.MAX_RECORDS", 1000)
     build_in(runs, folder, redact=True, figures=False)
     assert {path.name for path in folder.iterdir()} == {"index.html", "summary.md", "mine.png"}
+
+
+def test_the_folder_is_named_by_what_is_shown(tmp_path: Path) -> None:
+    """A file from elsewhere may hold any text as its run's id."""
+    run = planted.run([planted.record()], run_id=f"nightly-{HOST}", hostname=HOST)
+    path = tmp_path / "run.jsonl"
+    parts = (run.header, *run.records, *([] if run.end is None else [run.end]))
+    path.write_text("".join(f"{part.model_dump_json()}\n" for part in parts), encoding="utf-8")
+    page = build([path], tmp_path / "reports", redact=True)
+    assert page.parent.name == "nightly-HOST-1"
+    assert not [one for one in (tmp_path / "reports").rglob("*") if HOST in one.name]
 
 
 def test_hosts_stay_apart() -> None:
