@@ -251,7 +251,7 @@ def test_markup_in_names_and_reasons_shows_literally(tmp_path: Path) -> None:
         planted.record("naive", 128),
     ]
     html = page([planted.run(records, hostname="<i>host</i>")], tmp_path)
-    assert html.tags.count("script") == 5  # specifications, choices, dataset, library, our own
+    assert html.tags.count("script") == 6  # specifications, choices, dataset, details, library, our own
     assert "i" not in html.tags and "x" not in [image["src"] for image in html.images]
     assert [["unstable", "<b>spread</b>"]] in unpacked(html.dataset["cells"]["flags"])
     assert set(titled(html.dataset, "implementation")) >= {f"{name} 2.13.0"}
