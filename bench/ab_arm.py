@@ -148,6 +148,7 @@ def fork_servants(connection: Connection) -> None:
             importlib.import_module(name)
     with contextlib.suppress(Exception):  # what cannot be imported here is said by who asks for it
         sys.modules["bench.implementation"].implementations.names()
+    gc.freeze()  # searching all of torch would cost each cell's collection 0.1 s and more
     connection.send(str(Path(bench.__file__).resolve().parents[1]))
     while True:
         try:
