@@ -8,6 +8,7 @@ import pytest
 
 from bench.cli import main
 from bench.digest import load_digest
+from bench.implementation import implementations
 from bench.problem import Problem
 
 
@@ -62,7 +63,8 @@ implementations.add("mine", Mine())
 """
 
 
-def test_a_file_with_an_implementation_is_loaded_once_however_many_cells_there_are(capsys, tmp_path):
+def test_a_file_with_an_implementation_is_loaded_once_however_many_cells_there_are(capsys, tmp_path, clean_registry):
+    clean_registry(implementations)
     file = tmp_path / "mine.py"
     file.write_text(LOADED)
     words = ["-i", "mine", "-i", "mine", "-p", "T32", "--across-seqlen", "32,64,32", "--tool", "memory"]
